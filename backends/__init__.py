@@ -1,0 +1,1 @@
+"""Backends: one module a store, imported by the registry on use. They know no KV."""

@@ -1,0 +1,1 @@
+"""Kernels: move bytes between pool views and staging. They know no store, key or header."""

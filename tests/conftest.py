@@ -1,0 +1,32 @@
+"""Fixtures and profiles of all tests. A skip is a failure where UNIKV_REQUIRE names its reason."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("unikv", deadline=None, max_examples=60)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=120,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci" if os.environ.get("CI") else "unikv")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001 - the hook's name for it
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure when its marker is required: CI cannot go green by skipping."""
+    report = yield
+    required = set(filter(None, os.environ.get("UNIKV_REQUIRE", "").split(",")))
+    named = required & {marker.name for marker in item.iter_markers()}
+    if report.skipped and named and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"UNIKV_REQUIRE names {', '.join(sorted(named))}, yet: {report.longrepr}"
+    return report
