@@ -1,0 +1,252 @@
+"""Object: one chunk of one page as stored bytes, made and checked. It knows no store and no rank.
+
+Format source: docs/format.md.
+"""
+
+from dataclasses import dataclass, field, replace
+from struct import pack_into
+from typing import NamedTuple
+
+from unikv.description import pack_description, parse_object_text
+from unikv.errors import FormatError, GridError, KeyFormatError
+from unikv.expectation import Expectation
+from unikv.grid import Chunk, Grid
+from unikv.header import (
+    NONE,
+    PAGE,
+    PAGE_INDEX_OFFSET,
+    PARENT,
+    TAG_BYTES,
+    Header,
+    header_size,
+    parse_header,
+)
+from unikv.keys import ObjectKey
+from unikv.namespace import Namespace
+from unikv.pages import check_page_hash
+from unikv.seal import bad_slabs, seal_header, seal_text, text_fits
+from unikv.store import Buffer
+from unikv.tags import (
+    HEADER_SEED,
+    PAYLOAD_SEED,
+    SEED_MASK,
+    Tag,
+    key_seed,
+    no_tag,
+    tag_function,
+)
+
+__all__ = ["Damage", "Header", "ObjectFormat", "parse_header", "parse_object_text"]
+
+_MISFIT = "it does not fit its tag"
+_MISFIT_WHOLE = "each slab fits its tag, all together do not"
+
+
+class Damage(NamedTuple):
+    """Bytes of an object that are not what was stored, or not what was asked for."""
+
+    key: str
+    where: str  # "key", "size", "header", "slab 3", "payload", "description"
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.where} of object {self.key}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectFormat:
+    """How the objects of one namespace are written and checked. Build one with `of`.
+
+    Safe to use from several threads. The tag key is in no ``repr`` and in no message, and no
+    message tells what a tag should have been: with keyed tags that would forge one.
+    """
+
+    namespace: Namespace
+    grid: Grid = field(repr=False)
+    header_bytes: int  # H: one size for the namespace, from its largest chunk
+    _tag: Tag = field(repr=False)
+    _description: bytes = field(repr=False)  # without its tag
+    _by_suffix: dict[str, Chunk] = field(repr=False)  # suffix: the key behind page and digest
+    _expectations: dict[int, Expectation] = field(default_factory=dict, repr=False)  # on first use
+
+    @classmethod
+    def of(cls, namespace: Namespace, tag_key: bytes | None = None) -> "ObjectFormat":
+        """Return the format of a namespace; ``tag_key`` is the secret of keyed tags.
+
+        Raises:
+            SpecError: the tags need a key that is not there, or take none and there is one.
+        """
+        return replace(cls.keyless(namespace), _tag=tag_function(namespace.tags, tag_key))
+
+    @classmethod
+    def keyless(cls, namespace: Namespace) -> "ObjectFormat":
+        """Return a format for who asks for keys and sizes only: it needs no ``tag_key``.
+
+        Its `encode` and `check` raise `SpecError`, whatever the tags.
+        """
+        grid = Grid.of(namespace)
+        return cls(
+            namespace,
+            grid,
+            header_size(max(chunk.slabs for chunk in grid.chunks)),
+            no_tag,
+            pack_description(namespace.canonical),
+            {chunk.suffix: chunk for chunk in grid.chunks},
+        )
+
+    def object_bytes(self, chunk: Chunk) -> int:
+        """Return the size in bytes of a chunk's object: header, payload and description."""
+        return self.header_bytes + chunk.payload_bytes + len(self._description) + TAG_BYTES
+
+    def key(self, page: str, chunk: Chunk) -> str:
+        """Return the key of a chunk of the page with that hash (64 hex, not checked here)."""
+        return page + self._expect(chunk).ending
+
+    def encode(
+        self,
+        page: str,
+        chunk: Chunk,
+        payload: Buffer,
+        *,
+        parent: str | None = None,
+        page_index: int | None = None,
+    ) -> tuple[bytes, bytes]:
+        """Return the header and the description that go around ``payload``, which is not copied.
+
+        Args:
+            page: hash of the page, 64 hex.
+            chunk: a chunk of `grid`.
+            payload: contiguous bytes, ``chunk.payload_bytes`` of them: slab after slab.
+            parent: hash of the page before, where there is one and the caller knows it.
+            page_index: place of the page in its sequence, where the caller knows it.
+
+        Raises:
+            KeyFormatError: ``page`` or ``parent`` is no page hash.
+            FormatError: the payload has another size than the chunk, or the index fits no u32.
+            GridError: the chunk is of another grid.
+        """
+        check_page_hash(page)
+        facts = self._expect(chunk)
+        view = memoryview(payload).cast("B")
+        if len(view) != facts.payload_bytes:
+            raise FormatError(
+                f"payload of {len(view)} bytes for chunk {chunk.suffix}: want {facts.slabs} slabs "
+                f"of {facts.slab_bytes} bytes, {facts.payload_bytes} in all"
+            )
+        head = bytearray(facts.template)
+        head[PAGE] = bytes.fromhex(page)
+        if parent is not None:
+            check_page_hash(parent)
+            head[PARENT] = bytes.fromhex(parent)
+        if page_index is not None:
+            if not 0 <= page_index < NONE:
+                raise FormatError(f"page index {page_index}: want 0 to {NONE - 1}, or None")
+            pack_into("<I", head, PAGE_INDEX_OFFSET, page_index)
+        tag, seed = self._tag, key_seed(page + facts.ending)
+        seal_header(tag, seed, head, view, facts)
+        return bytes(head), seal_text(tag, seed, self._description)
+
+    def check(
+        self,
+        page: str,
+        chunk: Chunk,
+        data: memoryview,
+        first_slab: int = 0,
+        slabs: int | None = None,
+    ) -> Damage | None:
+        """Return what is wrong with the bytes that a read brought, None when nothing is.
+
+        ``data`` is the header and, right behind it, slabs ``first_slab`` and on: ``slabs`` of
+        them, by default all that follow. A whole payload costs one hash; a part of it, or finding
+        the bad slab of a whole one, a hash a slab. No content of ``data`` makes this raise.
+
+        Raises:
+            GridError: the chunk is of another grid, or has no such slabs.
+        """
+        facts = self._expect(chunk)
+        if slabs is None:
+            slabs = facts.slabs - first_slab
+        if not (first_slab >= 0 and 0 <= slabs <= facts.slabs - first_slab):
+            raise GridError(
+                f"{slabs} slabs from slab {first_slab}: chunk {chunk.suffix} has {facts.slabs}"
+            )
+        key = page + facts.ending
+        size = self.header_bytes
+        if len(data) != size + slabs * facts.slab_bytes:
+            wanted = size + slabs * facts.slab_bytes
+            return Damage(key, "size", f"{len(data)} bytes were read, want {wanted}")
+        # Each line below runs for every object of every load: calls are spelled out on purpose.
+        head, tag, seed = bytes(data[: size - TAG_BYTES]), self._tag, key_seed(key)
+        name, payload_tag, header_tag = facts.variable.unpack_from(data)
+        if not facts.met_by(head) or name != bytes.fromhex(page):
+            return Damage(key, "header", facts.difference(head, bytes.fromhex(page)))
+        if tag(head, seed + HEADER_SEED & SEED_MASK) != header_tag:
+            return Damage(key, "header", _MISFIT)
+        body = data[size:]
+        whole = slabs == facts.slabs
+        if whole and tag(body, seed + PAYLOAD_SEED & SEED_MASK) == payload_tag:
+            return None
+        bad = bad_slabs(tag, seed, head, body, facts.slab_bytes, first_slab)
+        if bad:
+            return Damage(key, f"slab {bad[0]}", _MISFIT)
+        return Damage(key, "payload", _MISFIT_WHOLE) if whole else None
+
+    def check_object(self, key: str, data: Buffer) -> list[Damage]:
+        """Return all that is wrong with a whole stored object, description included.
+
+        Each slab is hashed, and the payload once more. No content of ``key`` or ``data`` makes
+        this raise; a key that is none of this namespace's is damage of the "key".
+        """
+        facts = self._find(key)
+        if facts is None:
+            detail = f"it names no chunk of namespace {self.namespace.digest}"
+            return [Damage(key, "key", detail)]
+        found = list[Damage]()
+        view, wanted = memoryview(data).cast("B"), self.object_bytes(facts.chunk)
+        if len(view) != wanted:
+            found.append(Damage(key, "size", f"{len(view)} bytes are stored, want {wanted}"))
+        if len(view) < self.header_bytes:
+            return found
+        stop = self.header_bytes + facts.payload_bytes
+        head, body = bytes(view[: self.header_bytes - TAG_BYTES]), view[self.header_bytes : stop]
+        tag, seed = self._tag, key_seed(key)
+        name, payload_tag, header_tag = facts.variable.unpack_from(view)
+        if not facts.met_by(head) or name != bytes.fromhex(key[:64]):
+            # Another object: all its tags would fail, and tell nothing.
+            detail = facts.difference(head, bytes.fromhex(key[:64]))
+            return [*found, Damage(key, "header", detail)]
+        if tag(head, seed + HEADER_SEED & SEED_MASK) != header_tag:
+            found.append(Damage(key, "header", _MISFIT))
+        bad = bad_slabs(tag, seed, head, body, facts.slab_bytes)
+        found += [Damage(key, f"slab {slab}", _MISFIT) for slab in bad]
+        if len(body) < facts.payload_bytes:
+            return found
+        if not bad and tag(body, seed + PAYLOAD_SEED & SEED_MASK) != payload_tag:
+            found.append(Damage(key, "payload", _MISFIT_WHOLE))
+        if len(view) == wanted and view[stop:-TAG_BYTES] != self._description:
+            found.append(Damage(key, "description", "it is not this namespace's text"))
+        elif len(view) == wanted and not text_fits(tag, seed, view[stop:]):
+            found.append(Damage(key, "description", _MISFIT))
+        return found
+
+    def _find(self, key: str) -> Expectation | None:
+        try:
+            named = ObjectKey.parse(key)
+        except KeyFormatError:
+            return None
+        chunk = self._by_suffix.get(key[len(named.page) + len(named.namespace) + 2 :])
+        if chunk is None or named.namespace != self.namespace.digest:
+            return None
+        return self._expect(chunk)
+
+    def _expect(self, chunk: Chunk) -> Expectation:
+        facts = self._expectations.get(chunk.index)
+        if facts is None and self._by_suffix.get(chunk.suffix) == chunk:
+            facts = Expectation.of(self.namespace, chunk, self.header_bytes)
+            self._expectations[chunk.index] = facts
+        if facts is None or (facts.chunk is not chunk and facts.chunk != chunk):
+            raise GridError(
+                f"chunk {chunk.suffix}, number {chunk.index}: want one of "
+                f"the {len(self.grid.chunks)} of this format's grid"
+            )
+        return facts
