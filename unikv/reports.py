@@ -1,0 +1,72 @@
+"""Reports: what match, save and load answer. They know how nothing was done, only what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Match(NamedTuple):
+    """How much of a sequence is stored. A hint: the load decides."""
+
+    pages: int  # whole leading pages stored
+    exact: bool  # False where a backend was not asked for every object
+    first_missing: str | None  # key that ends the prefix; None when all is there
+
+
+class Failure(NamedTuple):
+    """One object that could not be stored or used, and why."""
+
+    key: str
+    page: int  # position in the call's pages
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReport:
+    """What one save did. Counts are objects, sizes bytes, times seconds."""
+
+    stored: int = 0
+    existed: int = 0
+    failed: tuple[Failure, ...] = ()
+    bytes_written: int = 0  # whole objects: header, payload and description
+    pages: int = 0  # pages that this rank was to write; replicas write the others
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage: stat, pack, encode, put
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything this rank was to write is stored."""
+        return not self.failed
+
+    @classmethod
+    def total(cls, reports: Sequence["SaveReport"]) -> "SaveReport":
+        """Add up the reports of several components."""
+        stages = {stage for report in reports for stage in report.seconds}
+        return cls(
+            stored=sum(report.stored for report in reports),
+            existed=sum(report.existed for report in reports),
+            failed=tuple(failure for report in reports for failure in report.failed),
+            bytes_written=sum(report.bytes_written for report in reports),
+            pages=max((report.pages for report in reports), default=0),
+            seconds={s: sum(r.seconds.get(s, 0.0) for r in reports) for s in sorted(stages)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What one load did. ``pages`` leading pages are in the pool; the rest of it is untouched."""
+
+    pages: int = 0
+    bytes_read: int = 0  # asked of the store: headers and slabs
+    bytes_headers: int = 0  # of these, headers
+    bytes_needed: int = 0  # payload bytes of the rank's box in the pages asked of the store
+    requests: int = 0  # byte ranges asked of the store
+    failed: tuple[Failure, ...] = ()
+    stopped: str | None = None  # why the prefix ended before the last page; None when it did not
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage: plan, get, verify, unpack
+
+    @property
+    def amplification(self) -> float:
+        """Payload bytes read for each payload byte needed; 1.0 on a grid that fits the rank."""
+        return (
+            (self.bytes_read - self.bytes_headers) / self.bytes_needed if self.bytes_needed else 1
+        )
