@@ -6,29 +6,25 @@ load: page hashes → plan_read → store.get → verify → unpack → PagedCac
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import TypeAlias
-
-from torch import Tensor
 
 from unikv.arena import Arena
 from unikv.catalog import match_prefix
 from unikv.component import Component, name_components
-from unikv.damage import DamageLog
 from unikv.errors import PoolError, SpecError
 from unikv.hints import announce
-from unikv.lane import Lane, Writers
+from unikv.lane import Lane, Selection, Writers
 from unikv.loading import load_pages
 from unikv.namespace import Namespace
 from unikv.paged import PagedCache
 from unikv.pages import check_page_hash
+from unikv.pool_index import Slots
+from unikv.recent import RecentKeys
 from unikv.reports import LoadReport, Match, SaveReport
 from unikv.saving import save_pages
+from unikv.siblings import Siblings
 from unikv.store import Store
 from unikv.tags import BLAKE3_KEYED
 from unikv.topology import Rank
-
-Slots: TypeAlias = Tensor | Sequence[Sequence[int]]
-"""int64 ``(pages, page_tokens)`` slots, or a block table ``(pages, blocks_per_page)``."""
 
 STAGING_BYTES = 64 << 20
 
@@ -40,9 +36,10 @@ class Client:
         store: any `Store`, as `open_store` returns it.
         components: a namespace, or components by name, each with its namespace and pool.
         rank: this process's place in its deployment.
-        pool: the pool, where ``components`` is a namespace.
+        pool: the pool, where ``components`` is a namespace; a `Component` says more.
         writers: which replica of the same box writes a page: ``"striped"`` spreads pages over
             replicas by page hash, ``"first"`` leaves all to replica 0.
+        siblings: read through another grid of the same family where it holds a longer prefix.
         verify: check every byte that is read before it reaches the pool.
         staging_bytes: host memory for staging; a larger transfer goes by windows of pages.
         tag_key: secret for namespaces whose tags are ``"blake3_keyed"``.
@@ -63,6 +60,7 @@ class Client:
         pool: PagedCache | None = None,
         *,
         writers: Writers = "striped",
+        siblings: bool = True,
         verify: bool = True,
         staging_bytes: int = STAGING_BYTES,
         tag_key: bytes | None = None,
@@ -75,7 +73,8 @@ class Client:
             Lane.of(name, component, rank, writers=writers, tag_key=tag_key)
             for name, component in name_components(components, pool).items()
         ]
-        if tag_key is not None and all(_tags(lane) != BLAKE3_KEYED for lane in self._lanes):
+        keyed = any(lane.format.namespace.tags == BLAKE3_KEYED for lane in self._lanes)
+        if tag_key is not None and not keyed:
             raise SpecError(
                 f"a tag_key was given, but no namespace has tags={BLAKE3_KEYED!r}: nothing would "
                 "be keyed"
@@ -85,9 +84,15 @@ class Client:
             raise PoolError(
                 f"staging_bytes={staging_bytes} is less than one page: want at least {page_bytes}"
             )
+        # Every component may be read through a sibling at once, so each gets an equal share.
+        share = staging_bytes // len(self._lanes)
+        self._siblings = [
+            Siblings(store, lane, tag_key, share) if siblings else None for lane in self._lanes
+        ]
         self._arena = Arena(staging_bytes)
         self._verify = verify
-        self._damaged = DamageLog()
+        self._damaged = RecentKeys()
+        self._left = RecentKeys()
         self._announced = False
         self._turn = Lock()
 
@@ -97,8 +102,10 @@ class Client:
         Raises:
             KeyFormatError: a text that is no page hash.
         """
-        needs = [(lane.format, lane.read.chunks) for lane in self._lanes]
-        return match_prefix(self._store, needs, pages, self._damaged)
+        rows = range(len(pages))
+        found = [self._choose(n, pages, rows)[1] for n in range(len(self._lanes))]
+        shortest = min(found, key=lambda match: match.pages)
+        return shortest._replace(exact=all(match.exact for match in found))
 
     def save(
         self, pages: Sequence[str], slots: Slots | Mapping[str, Slots], *, start: int = 0
@@ -117,7 +124,7 @@ class Client:
         """
         if start < 0:
             raise PoolError(f"start={start}: want the position of the first page, 0 or more")
-        indices = self._index(pages, slots, write=False)
+        selections = self._select(pages, slots, write=False)
         plans = [lane.write for lane in self._lanes]
         with self._turn:
             if not self._announced and any(plan.chunks for plan in plans):
@@ -130,11 +137,12 @@ class Client:
                     self._store,
                     self._arena,
                     pages,
-                    index,
+                    selection,
                     start=start,
                     damaged=self._damaged,
+                    left=self._left,
                 )
-                for lane, index in zip(self._lanes, indices, strict=True)
+                for lane, selection in zip(self._lanes, selections, strict=True)
             ]
         return SaveReport.total(reports)
 
@@ -152,44 +160,47 @@ class Client:
             KeyFormatError: a text that is no page hash.
             PoolError: slots that do not fit the pages or the pool; nothing is read.
         """
-        indices = self._index(pages, slots, write=True)
+        selections = self._select(pages, slots, write=True)
         with self._turn:
+            lanes = [
+                self._choose(n, pages, selection.rows)[0]
+                if siblings and siblings.others()
+                else lane
+                for n, (lane, siblings, selection) in enumerate(
+                    zip(self._lanes, self._siblings, selections, strict=True)
+                )
+            ]
             return load_pages(
-                self._lanes,
+                lanes,
                 self._store,
                 self._arena,
                 pages,
-                indices,
+                selections,
                 verify=self._verify,
                 damaged=self._damaged,
             )
 
-    def _index(
+    def _choose(self, n: int, pages: Sequence[str], rows: Sequence[int]) -> tuple[Lane, Match]:
+        """Return the lane by which to read component ``n``, and what it holds of ``pages``."""
+        lane, siblings = self._lanes[n], self._siblings[n]
+        if siblings:
+            return siblings.longest(pages, rows, self._damaged)
+        needs = [(lane.format, lane.read.chunks)]
+        return lane, match_prefix(self._store, needs, pages, self._damaged)
+
+    def _select(
         self, pages: Sequence[str], slots: Slots | Mapping[str, Slots], *, write: bool
-    ) -> list[Tensor]:
-        """Check pages and slots before anything moves, and return each lane's index."""
+    ) -> list[Selection]:
+        """Check pages and slots before anything moves; return what each lane holds of them."""
         for page in pages:
             check_page_hash(page)
+        names = sorted(lane.name for lane in self._lanes)
         if isinstance(slots, Mapping):
             by_name = dict(slots)
         elif self._several:
-            raise PoolError("several components: slots must be a mapping by component name")
+            raise PoolError(f"slots for components {names}: want a mapping by component name")
         else:
             by_name = {self._lanes[0].name: slots}
-        if set(by_name) != {lane.name for lane in self._lanes}:
-            names = [lane.name for lane in self._lanes]
-            raise PoolError(f"slots for components {sorted(by_name)}: want {sorted(names)}")
-        indices = []
-        for lane in self._lanes:
-            spec = lane.format.namespace.spec
-            index = lane.pool.index(by_name[lane.name], spec.page_tokens, write=write)
-            if len(index) != len(pages):
-                raise PoolError(
-                    f"{len(pages)} pages, but slots of component {lane.name!r} for {len(index)}"
-                )
-            indices.append(index)
-        return indices
-
-
-def _tags(lane: Lane) -> str:
-    return lane.format.namespace.tags
+        if sorted(by_name) != names:
+            raise PoolError(f"slots for components {sorted(by_name)}: want {names}")
+        return [lane.select(by_name[lane.name], len(pages), write=write) for lane in self._lanes]

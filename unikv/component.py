@@ -20,10 +20,14 @@ class Component:
     """A namespace and, where bytes are to move, this rank's pool of it.
 
     Every page of a component is needed: the usable prefix is the one that all can restore.
+    ``sharded`` says which ranks own a page; see `Rank.shard`. None deals pages out over context
+    ranks, False keeps them all on each (as a gathered indexer), True deals latents out over
+    tensor ranks where there are no context ranks.
     """
 
     namespace: Namespace
     pool: PagedCache | None = None
+    sharded: bool | None = None
 
 
 def name_components(

@@ -3,25 +3,27 @@
 store.get → verify → unpack → pool
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from unikv.arena import Arena
-from unikv.damage import DamageLog
 from unikv.kernels.reference import unpack
-from unikv.lane import Lane
+from unikv.lane import Lane, Selection
+from unikv.recent import RecentKeys
 from unikv.reports import Failure, LoadReport
 from unikv.stopwatch import Stopwatch
 from unikv.store import Outcome, Outcomes, Span, Store
 
 
 class Share(NamedTuple):
-    """One component's part of a window: its lane, its slots and its cut of the arena."""
+    """One component's part of a window: the pages of it that this rank owns, and their staging."""
 
     lane: Lane
-    slots: Tensor  # what `PagedCache.index` made of them, a row a page
+    rows: Sequence[int]  # positions in the window, ascending
+    places: Tensor  # what `PagedCache.index` made of theirs, a row a page
     staging: Tensor  # uint8 (pages, page_bytes)
 
 
@@ -30,10 +32,10 @@ def load_pages(
     store: Store,
     arena: Arena,
     pages: Sequence[str],
-    indices: Sequence[Tensor],
+    selections: Sequence[Selection],
     *,
     verify: bool,
-    damaged: DamageLog,
+    damaged: RecentKeys,
 ) -> LoadReport:
     """Fill the pools with the longest whole prefix of ``pages`` that all lanes can restore.
 
@@ -47,22 +49,21 @@ def load_pages(
     while done < len(pages) and failure is None:
         batch = pages[done : done + window]
         with watch.stage("plan"):
-            shares = cut_window(lanes, arena, indices, done, len(batch))
+            shares = cut_window(lanes, arena, selections, done, len(batch))
             spans = [span for share in shares for span in window_spans(share, batch)]
         with watch.stage("get"):
             outcomes = store.get(spans)
         requests += len(spans)
         bytes_read += sum(span.stop - span.start for span in spans)
-        bytes_headers += len(batch) * sum(
-            lane.format.header_bytes * len(lane.read.chunks) for lane in lanes
-        )
-        bytes_needed += len(batch) * sum(lane.read.needed for lane in lanes)
+        for lane, rows, _, _ in shares:
+            bytes_headers += len(rows) * len(lane.read.chunks) * lane.format.header_bytes
+            bytes_needed += len(rows) * lane.read.needed
         with watch.stage("verify"):
             good, failure = good_prefix(shares, batch, spans, outcomes, verify, damaged)
         with watch.stage("unpack"):
-            for lane, slots, staging in shares:
-                if good and lane.read.pieces:
-                    unpack(lane.pool.parts, slots[:good], staging[:good], lane.read.pieces)
+            for lane, rows, places, staging in shares:
+                if count := bisect_left(rows, good):
+                    unpack(lane.pool.parts, places[:count], staging[:count], lane.read.pieces)
         if failure:
             failure = failure._replace(page=done + good)
         done += good
@@ -79,22 +80,24 @@ def load_pages(
 
 
 def cut_window(
-    lanes: Sequence[Lane], arena: Arena, indices: Sequence[Tensor], first: int, pages: int
+    lanes: Sequence[Lane], arena: Arena, selections: Sequence[Selection], first: int, pages: int
 ) -> list[Share]:
     """Cut a window of ``pages`` pages from position ``first`` into a share for each lane."""
     shares, start = [], 0
-    for lane, index in zip(lanes, indices, strict=True):
-        staging = arena.cut(start, pages, lane.read.page_bytes)
-        start += pages * lane.read.page_bytes
-        shares.append(Share(lane, index[first : first + pages], staging))
+    for lane, (rows, places) in zip(lanes, selections, strict=True):
+        begin, end = bisect_left(rows, first), bisect_left(rows, first + pages)
+        staging = arena.cut(start, end - begin, lane.read.page_bytes)
+        start += staging.numel()
+        mine = [row - first for row in rows[begin:end]]
+        shares.append(Share(lane, mine, places[begin:end], staging))
     return shares
 
 
 def window_spans(share: Share, pages: Sequence[str]) -> list[Span]:
     """Return the byte ranges that fill the share's staging, page by page."""
     plan = share.lane.read
-    keys = plan.keys(pages)
-    columns = plan.expand(len(pages))
+    keys = plan.keys([pages[row] for row in share.rows])
+    columns = plan.expand(len(share.rows))
     data = share.staging.view(-1).numpy().data
     return [
         Span(keys[key], start, stop, (data[place : place + stop - start],))
@@ -114,7 +117,7 @@ def good_prefix(
     spans: Sequence[Span],
     outcomes: Outcomes,
     verify: bool,  # noqa: FBT001
-    damaged: DamageLog,
+    damaged: RecentKeys,
 ) -> tuple[int, Failure | None]:
     """Return how many leading pages were read and are whole, and what ended the prefix.
 
@@ -122,21 +125,18 @@ def good_prefix(
     """
     good = len(pages)
     failure: Failure | None = None
-    firsts, at = [], 0  # where each lane's spans begin
+    at = 0  # where the spans of a lane's page begin
     for share in shares:
-        firsts.append(at)
-        at += len(pages) * len(share.lane.read.spans.key)
-    for row, page in enumerate(pages):
-        for share, first in zip(shares, firsts, strict=True):
-            width = len(share.lane.read.spans.key)
-            cells = range(first + row * width, first + (row + 1) * width)
-            bad = next((i for i in cells if outcomes.codes[i] != Outcome.OK), None)
+        width = len(share.lane.read.spans.key)
+        for n, row in enumerate(share.rows):
+            bad = next((i for i in range(at, at + width) if outcomes.codes[i] != Outcome.OK), None)
+            at += width
             found: Failure | None = None
             if bad is not None:
                 found = _unread(bad, spans, outcomes)
             elif verify:
-                found = _verify_page(share, row, page, damaged)
-            if found and failure is None:
+                found = _verify_page(share, n, pages[row], damaged)
+            if found and row < good:
                 good, failure = row, found
     return good, failure
 
@@ -147,7 +147,7 @@ def _unread(i: int, spans: Sequence[Span], outcomes: Outcomes) -> Failure:
     return Failure(key, 0, f"{key} is not stored" if missing else str(outcomes.errors[i]))
 
 
-def _verify_page(share: Share, row: int, page: str, damaged: DamageLog) -> Failure | None:
+def _verify_page(share: Share, row: int, page: str, damaged: RecentKeys) -> Failure | None:
     """Check all that was read of a page, remember what is bad, and return the first of it."""
     plan, form = share.lane.read, share.lane.format
     data = share.staging[row].numpy().data

@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import TypeGuard
 
 from unikv.errors import TopologyError
-from unikv.geometry import Box, Interval
+from unikv.geometry import Box, Interval, Phase
+from unikv.sharding import Shard
 from unikv.spec import KVSpec
 
 _MAX_SIZE = 2**16
@@ -20,7 +21,8 @@ class Topology:
     """Sizes of the parallel axes: tensor, pipeline, context, and decode context.
 
     ``pp_layers`` gives the model layers of each pipeline stage; without it stages are equal.
-    Context axes other than 1 come with unikv 0.2.
+    Context ranks (``cp``) own pages in turn and hold all tokens of theirs; decode context ranks
+    (``dcp``) hold of every page the tokens t with ``t // dcp_interleave % dcp`` equal to theirs.
 
     Raises:
         TopologyError: a size is no whole number above zero, or ``pp_layers`` is not one size a
@@ -32,47 +34,53 @@ class Topology:
     cp: int = 1
     dcp: int = 1
     pp_layers: tuple[int, ...] | None = None
+    dcp_interleave: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "cp", "dcp"):
+        for name in ("tp", "pp", "cp", "dcp", "dcp_interleave"):
             _check_size(name, getattr(self, name))
-        for name in ("cp", "dcp"):
-            if getattr(self, name) != 1:
-                raise TopologyError(
-                    f"{name}={getattr(self, name)}: context parallel ranks come with unikv 0.2; "
-                    f"this release wants {name}=1"
-                )
+        if self.dcp == 1 and self.dcp_interleave != 1:
+            raise TopologyError(
+                f"dcp_interleave={self.dcp_interleave} with dcp=1: want 1, no tokens are dealt out"
+            )
         if self.pp_layers is not None:
             table = _check_table(self.pp_layers, self.pp)
             object.__setattr__(self, "pp_layers", table)
 
     @classmethod
     def parse(cls, text: str) -> "Topology":
-        """Return the topology that ``text`` spells: ``"tp3,pp2"`` or ``"tp1,pp3:11-10-9"``.
+        """Return the topology that ``text`` spells, such as ``"tp3,pp2"`` or ``"tp1,pp3:11-10-9"``.
 
-        The inverse of ``str``. Axes left out are 1; they may come in any order.
+        The inverse of ``str``. Axes left out are 1; they may come in any order. Behind a colon
+        stand the layers of the pipeline's stages, or the interleave of ``dcp``: ``"dcp4:16"``.
 
         Raises:
             TopologyError: the text spells no topology.
         """
         sizes: dict[str, int] = {}
-        table: tuple[int, ...] | None = None
+        tables: dict[str, tuple[int, ...]] = {}
         for word in text.split(","):
             match = _AXIS.match(word)
-            if not match or match[1] in sizes or (match[3] and match[1] != "pp"):
+            table = tuple(map(int, match[3].split("-"))) if match and match[3] else ()
+            most = {"pp": len(table), "dcp": 1}  # numbers that may stand behind a colon
+            if not match or match[1] in sizes or len(table) > most.get(match[1], 0):
                 raise TopologyError(
                     f"topology {text!r:.200}, at {word!r:.60}: want each axis once with its size, "
-                    "such as 'tp4,pp2' or 'tp1,pp3:11-10-9' with the layers of each stage"
+                    "such as 'tp4,pp2', 'tp1,pp3:11-10-9' with the layers of each stage or "
+                    "'tp8,dcp2:16' with the interleave"
                 )
             sizes[match[1]] = int(match[2])
-            if match[3]:
-                table = tuple(int(layers) for layers in match[3].split("-"))
-        return cls(**sizes, pp_layers=table)
+            if table:
+                tables[match[1]] = table
+        [interleave] = tables.get("dcp", (1,))
+        return cls(**sizes, pp_layers=tables.get("pp"), dcp_interleave=interleave)
 
     def __str__(self) -> str:
         table = ":" + "-".join(map(str, self.pp_layers)) if self.pp_layers else ""
-        context = "".join(f",{n}{s}" for n, s in (("cp", self.cp), ("dcp", self.dcp)) if s > 1)
-        return f"tp{self.tp},pp{self.pp}{table}{context}"
+        cp = f",cp{self.cp}" if self.cp > 1 else ""
+        dcp = f",dcp{self.dcp}" if self.dcp > 1 else ""
+        interleave = f":{self.dcp_interleave}" if self.dcp_interleave > 1 else ""
+        return f"tp{self.tp},pp{self.pp}{table}{cp}{dcp}{interleave}"
 
     def rank(self, tp: int = 0, pp: int = 0, cp: int = 0, dcp: int = 0) -> "Rank":
         """Return one rank by its coordinates; `TopologyError` when one is outside its axis."""
@@ -149,36 +157,78 @@ class Rank:
         return f"rank tp={self.tp} pp={self.pp} of {self.topology}"
 
     def box(self, spec: KVSpec) -> Box:
-        """Return the layers and heads of ``spec`` that this rank holds; empty when none.
+        """Return the layers, heads and tokens of ``spec`` that this rank holds; empty when none.
 
         Heads are global: contiguous shares, or one head on ``tp // kv_heads`` neighbours. Kinds
-        without heads are held whole by every tensor rank.
+        without heads are held whole by every tensor rank, and kinds whose rows do not follow
+        tokens by every decode context rank.
 
         Raises:
-            TopologyError: the sizes do not fit the spec's heads or layers.
+            TopologyError: the sizes do not fit the spec's heads, layers or page.
         """
         heads, tp = spec.kv_heads, self.topology.tp
         if heads % tp == 0:
             share = heads // tp
             held = Interval(self.tp * share, (self.tp + 1) * share)
         else:
-            head = self.tp // self._replicas(spec)
+            head = self.tp // self._head_replicas(spec)
             held = Interval(head, head + 1)
         bounds = self.topology.stage_bounds(spec)
         start, stop = bounds[self.pp], bounds[self.pp + 1]
         first, end = bisect_left(spec.layer_ids, start), bisect_left(spec.layer_ids, stop)
-        return Box(Interval(first, end), held)
+        return Box(Interval(first, end), held, self._phase(spec))
 
-    def replica(self, spec: KVSpec) -> tuple[int, int]:
-        """Return (index, count): which one this is among the ranks that hold the same box.
+    def shard(self, spec: KVSpec, sharded: bool | None = None) -> Shard:  # noqa: FBT001
+        """Return which of a path's pages this rank owns: in turn with others, or all of them.
+
+        Args:
+            spec: of the component.
+            sharded: None deals pages out over ``cp``. False keeps all pages on every context rank.
+                True deals them out also where cp is 1: latents, over the tensor ranks that would
+                hold copies.
 
         Raises:
-            TopologyError: the tensor size does not fit the spec's heads.
+            TopologyError: pages are to be dealt out and nothing would hold copies of them.
         """
-        count = self._replicas(spec)
-        return self.tp % count, count
+        if self.topology.cp > 1:
+            return Shard(0, 1) if sharded is False else Shard(self.cp, self.topology.cp)
+        if not sharded:
+            return Shard(0, 1)
+        if spec.has_heads or self.topology.tp == 1:
+            raise TopologyError(
+                f"sharded=True on {self.topology} for kind {spec.kind!r}: want cp > 1, or a kind "
+                "without heads and tp > 1"
+            )
+        return Shard(self.tp, self.topology.tp)
 
-    def _replicas(self, spec: KVSpec) -> int:
+    def replica(self, spec: KVSpec, sharded: bool | None = None) -> tuple[int, int]:  # noqa: FBT001
+        """Return (index, count): which one this is among the ranks that hold the same bytes.
+
+        Raises:
+            TopologyError: the sizes do not fit the spec.
+        """
+        index, count = 0, 1
+        copies = self._head_replicas(spec)
+        if copies > 1 and self.shard(spec, sharded).ranks in (1, self.topology.cp):
+            index, count = self.tp % copies, copies
+        if sharded is False:
+            index, count = index * self.topology.cp + self.cp, count * self.topology.cp
+        if not spec.tokenwise:
+            index, count = index * self.topology.dcp + self.dcp, count * self.topology.dcp
+        return index, count
+
+    def _phase(self, spec: KVSpec) -> Phase:
+        size, interleave = self.topology.dcp, self.topology.dcp_interleave
+        if size == 1 or not spec.tokenwise:
+            return Phase()
+        if spec.page_tokens % (size * interleave):
+            raise TopologyError(
+                f"dcp={size} with interleave {interleave} does not divide pages of "
+                f"{spec.page_tokens} tokens: want page_tokens a multiple of {size * interleave}"
+            )
+        return Phase(self.dcp, size, interleave)
+
+    def _head_replicas(self, spec: KVSpec) -> int:
         heads, tp = spec.kv_heads, self.topology.tp
         if heads % tp and tp % heads:
             right = [n for n in range(1, heads + 1) if heads % n == 0]

@@ -174,12 +174,6 @@ def test_a_size_is_a_whole_number_above_zero(name: str, size: int) -> None:
         topology_with(name, size)
 
 
-@pytest.mark.parametrize("name", ["cp", "dcp"])
-def test_context_axes_name_the_release_that_brings_them(name: str) -> None:
-    with pytest.raises(TopologyError, match=rf"{name}=2.*come with unikv 0.2.*wants {name}=1"):
-        topology_with(name, 2)
-
-
 @pytest.mark.parametrize(
     ("pp", "table", "message"),
     [

@@ -1,14 +1,15 @@
-"""DamageLog: the keys whose bytes a load found bad, until a save has replaced them.
-
-It knows no store: it is what lets a store that keeps existing objects heal.
-"""
+"""RecentKeys: a bounded set of texts that forgets its oldest. It knows not what they name."""
 
 CAPACITY = 65_536
-"""Keys remembered; beyond it the oldest is forgotten, and found again by the next load of it."""
 
 
-class DamageLog:
-    """A bounded, insertion-ordered set of keys."""
+class RecentKeys:
+    """A set in order of remembering; beyond ``capacity`` the oldest member is forgotten.
+
+    A client keeps two: keys whose bytes a load found bad, so that the next save replaces them, and
+    pages that it left to another replica, so that the next save fills what is still missing.
+    Forgetting costs one more load or save, never a wrong byte.
+    """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -21,12 +22,12 @@ class DamageLog:
         return len(self._keys)
 
     def remember(self, key: str) -> None:
-        """Note that the object under ``key`` holds bad bytes."""
+        """Add ``key``, or make it the newest."""
         self._keys.pop(key, None)
         self._keys[key] = None
         if len(self._keys) > self._capacity:
             del self._keys[next(iter(self._keys))]
 
     def forget(self, key: str) -> None:
-        """Note that the object under ``key`` was replaced or read well."""
+        """Drop ``key`` if it is there."""
         self._keys.pop(key, None)
