@@ -84,10 +84,12 @@ class Client:
             raise PoolError(
                 f"staging_bytes={staging_bytes} is less than one page: want at least {page_bytes}"
             )
-        # Every component may be read through a sibling at once, so each gets an equal share.
-        share = staging_bytes // len(self._lanes)
+        # All components may be read through siblings at once: beyond its own page, each may take
+        # an equal share of what is left.
+        more = (staging_bytes - page_bytes) // len(self._lanes)
         self._siblings = [
-            Siblings(store, lane, tag_key, share) if siblings else None for lane in self._lanes
+            Siblings(store, lane, tag_key, lane.read.page_bytes + more) if siblings else None
+            for lane in self._lanes
         ]
         self._arena = Arena(staging_bytes)
         self._verify = verify

@@ -108,6 +108,12 @@ class Lane:
     def _owned(self, table: Tensor) -> tuple[list[int], Tensor]:
         """Return the rows of a logical table that this rank owns, as rows of its own pool."""
         entries = table.shape[1]  # slots of a page or its blocks: a page is that many of either
+        widths = sorted({self.page_rows, self.page_rows // self.pool.block_tokens}, reverse=True)
+        if self.pool.layers and entries not in widths:  # also where this rank owns none of them
+            raise PoolError(
+                f"slots of shape {tuple(table.shape)}: want "
+                f"{' or '.join(f'(pages, {width})' for width in widths)}"
+            )
         if (table < 0).any():
             raise PoolError(f"logical slot {int(table.min())}: want 0 or more")
         split = (table // entries != table[:, :1] // entries).any(1).nonzero().flatten().tolist()

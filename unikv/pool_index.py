@@ -24,6 +24,8 @@ def read_index(
     page_blocks = page_rows // block_tokens
     if not table.numel():
         return table.new_empty((0, page_blocks))
+    if blocks is None and page_rows % table.shape[1] == 0:
+        page_blocks = table.shape[1]  # no tensor tells how long blocks are: they may be the others'
     if table.shape[1] == page_blocks:
         _check_range(table, blocks, "slot" if block_tokens == 1 else "block")
     elif table.shape[1] == page_rows:

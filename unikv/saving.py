@@ -53,7 +53,8 @@ def save_pages(
         selection: which of the pages this rank holds, and where.
         start: position of ``pages[0]`` in its sequence, in pages.
         damaged: keys whose bytes a load found bad; they are replaced.
-        left: pages that this client was asked for before and left to another replica.
+        left: component and page of what this client was asked for before and left to another
+            replica.
     """
     watch, tally = Stopwatch(), _Tally()
     plan = lane.write
@@ -128,10 +129,11 @@ def find_lacks(
             existed += len(wanted) - len(chunks)
         if chunks:
             lacks.append(Lack(row_of[at], at, chunks))
-    todo = [k for k in lacks if mine[k.at] or k.at < last_whole or pages[k.at] in left]
-    for at in asked:
-        if not mine[at]:
-            left.remember(pages[at])
+    # A client's components share `left`, and each leaves pages to other replicas by itself.
+    names = {at: f"{lane.name} {pages[at]}" for at in asked if not mine[at]}
+    todo = [k for k in lacks if mine[k.at] or k.at < last_whole or names[k.at] in left]
+    for name in names.values():
+        left.remember(name)
     return todo, existed, count
 
 

@@ -5,8 +5,8 @@ With N ranks, pages of p tokens and a logical slot x: page q = x // p, owner r =
 Source: seeds of the project, "page-sharded KV" (SGLang's CP page sharding).
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, SupportsInt, TypeVar
 
 from unikv.errors import TopologyError
 
@@ -32,7 +32,7 @@ def local_row(slot: _T, page_tokens: int, ranks: int) -> _T:
     return row
 
 
-def rotation(owners: Sequence[int], ranks: int) -> int:
+def rotation(owners: Iterable[SupportsInt], ranks: int) -> int:
     """Return the rotation b of a path whose page P is owned by rank (b + P) mod ``ranks``.
 
     An empty path has rotation 0.
@@ -40,10 +40,9 @@ def rotation(owners: Sequence[int], ranks: int) -> int:
     Raises:
         TopologyError: the owners do not go round; names the first page that breaks it.
     """
-    if not owners:
-        return 0
-    first = owners[0]
-    for page, rank in enumerate(owners):
+    path = [int(rank) for rank in owners]
+    first = path[0] if path else 0
+    for page, rank in enumerate(path):
         if rank != (first + page) % ranks:
             raise TopologyError(
                 f"page {page} of the path is owned by rank {rank}: want rank "
@@ -52,11 +51,12 @@ def rotation(owners: Sequence[int], ranks: int) -> int:
     return first
 
 
-def may_join(prefix: Sequence[int], suffix: Sequence[int], ranks: int) -> bool:
+def may_join(prefix: Iterable[SupportsInt], suffix: Iterable[SupportsInt], ranks: int) -> bool:
     """Tell whether a path with owners ``suffix`` may follow one with owners ``prefix``.
 
     Each must go round by itself (`rotation`); joined, they must still.
     """
-    expected = (rotation(prefix, ranks) + len(prefix)) % ranks
-    begins = rotation(suffix, ranks)
-    return not prefix or not suffix or begins == expected
+    before, behind = list(prefix), list(suffix)
+    expected = (rotation(before, ranks) + len(before)) % ranks
+    begins = rotation(behind, ranks)
+    return not before or not behind or begins == expected

@@ -154,7 +154,9 @@ class Rank:
                 )
 
     def __str__(self) -> str:
-        return f"rank tp={self.tp} pp={self.pp} of {self.topology}"
+        cp = f" cp={self.cp}" if self.topology.cp > 1 else ""
+        dcp = f" dcp={self.dcp}" if self.topology.dcp > 1 else ""
+        return f"rank tp={self.tp} pp={self.pp}{cp}{dcp} of {self.topology}"
 
     def box(self, spec: KVSpec) -> Box:
         """Return the layers, heads and tokens of ``spec`` that this rank holds; empty when none.

@@ -1,0 +1,109 @@
+"""Writer: puts a file at its place, whole or not at all. It knows no keys and no batches."""
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from unikv.backends.batch import item_bytes
+from unikv.backends.file_folders import make_folder
+from unikv.backends.file_names import folder_of, path_of
+from unikv.backends.file_read import NONE_THERE
+from unikv.backends.file_temp import TempFolder, TempFolders
+from unikv.backends.linux import LOOK, rename_new, try_open
+from unikv.backends.vector import write_from
+from unikv.store import Buffer, Outcome
+
+NO_FILE = -1
+"""In place of the size of something that is no regular file."""
+
+Move: TypeAlias = Callable[[bytes, bytes], None]
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+class Writer:
+    """Writes files beneath a root, for one batch."""
+
+    __slots__ = ("_durable", "_folder", "_root", "_temps")
+
+    def __init__(self, root: str, temps: TempFolders, *, durable: bool) -> None:
+        self._root = root
+        self._durable = durable
+        self._temps = temps
+        self._folder: TempFolder | None = None
+
+    def put(self, key: str, buffers: Sequence[Buffer], *, replace: bool) -> Outcome:
+        """Store one object; see `unikv.store.Store.put`.
+
+        Raises:
+            OSError: it could not be stored; nothing is left of it.
+            KeyFormatError: no store can hold the key.
+        """
+        path = path_of(self._root, key)
+        size = item_bytes(buffers)
+        found = _find(path)
+        if found == size and not replace:
+            return Outcome.EXISTED
+        temp, fd = self._open_temp()
+        code = Outcome.FAILED
+        try:
+            try:
+                write_from(fd, buffers, size)
+                if self._durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            new = found is None and not replace
+            code = self._publish(temp, key, path, size, rename_new if new else os.replace)
+        finally:
+            if code is not Outcome.OK:
+                with suppress(OSError):
+                    Path(os.fsdecode(temp)).unlink()
+        return code
+
+    def _open_temp(self) -> tuple[bytes, int]:
+        """Make a temporary file; return its path and its descriptor."""
+        if self._folder is None:
+            self._folder = self._temps.mine()
+        path = self._folder.new_path()
+        try:
+            return path, os.open(path, _NEW_FILE, 0o600)
+        except FileNotFoundError:  # somebody cleared the root by hand
+            self._folder = self._temps.another(self._folder)
+        path = self._folder.new_path()
+        return path, os.open(path, _NEW_FILE, 0o600)
+
+    def _publish(self, temp: bytes, key: str, path: bytes, size: int, move: Move) -> Outcome:
+        """Give a whole file its name; its folder is made if need be."""
+        try:
+            try:
+                move(temp, path)
+            except FileNotFoundError:
+                make_folder(self._root, folder_of(key), durable=self._durable)
+                move(temp, path)
+        except FileExistsError:  # it was new, but another writer was first
+            if _find(path) == size:
+                return Outcome.EXISTED
+            os.replace(temp, path)  # noqa: PTH105 - a Path costs more than the call
+        return Outcome.OK
+
+
+def size_of(found: os.stat_result) -> int:
+    """Return the size of a regular file, `NO_FILE` for anything else."""
+    return found.st_size if stat.S_ISREG(found.st_mode) else NO_FILE
+
+
+def _find(path: bytes) -> int | None:
+    """Return the size of a file, None if there is none, `NO_FILE` if it is something else."""
+    fd = try_open(path, LOOK)
+    if fd < 0:
+        if fd in NONE_THERE:
+            return None
+        raise OSError(-fd, os.strerror(-fd))
+    try:
+        return size_of(os.fstat(fd))
+    finally:
+        os.close(fd)

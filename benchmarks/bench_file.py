@@ -1,0 +1,231 @@
+"""File bench: `FileStore` against the raw loop with the same ranges and the same publish step.
+
+Run ``python benchmarks/bench_file.py --root DIR`` with DIR on the disk to measure. Each figure is
+the median, over pairs of small batches that take turns, of raw time / store time: 1.00 means that
+the store adds nothing. The raw loop has its paths at hand, looks for no object of the same key and
+checks nothing. ``get`` reads from the page cache, where nothing hides what the store costs;
+``cold get`` from the disk.
+"""
+
+import argparse
+import ctypes
+import gc
+import os
+import platform
+import secrets
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from unikv.backends.file import FileStore
+from unikv.backends.file_names import path_of
+from unikv.store import Item, Span
+
+KIB = 1024
+SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 2048 * KIB)
+BATCH = 16384 * KIB  # bytes in one call, before the other side takes its turn
+TARGETS = {64 * KIB: 0.85}  # others: 0.95
+
+Side: TypeAlias = Callable[[slice], None]
+Pairs: TypeAlias = Sequence[tuple[slice, slice]]
+
+renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+
+
+class Times(NamedTuple):
+    """How long one batch took."""
+
+    wall: float  # seconds
+    cpu: float  # seconds of this thread, which other processes hardly disturb
+
+
+class Row(NamedTuple):
+    """One figure: the times of each batch, raw and through the store."""
+
+    name: str
+    size: int
+    raw: list[Times]
+    store: list[Times]
+
+    def __str__(self) -> str:
+        each = BATCH // self.size
+        raw, store = (statistics.median(t.wall for t in side) for side in (self.raw, self.store))
+        pairs = list(zip(self.raw, self.store, strict=True))
+        wall = statistics.median(r.wall / s.wall for r, s in pairs)
+        cpu = statistics.median(r.cpu / s.cpu for r, s in pairs)
+        target = TARGETS.get(self.size, 0.95)
+        return (
+            f"{self.name:<13} {self.size // KIB:>5} KiB"
+            f"  raw {BATCH / raw / 1e6:>6.0f} MB/s {raw / each * 1e6:>6.1f} us"
+            f"  store {BATCH / store / 1e6:>6.0f} MB/s {store / each * 1e6:>6.1f} us"
+            f"  ratio {wall:.3f} (CPU {cpu:.3f}) of {len(pairs)} pairs"
+            f"  want {target:.2f}: {'yes' if wall >= target else 'NO'}"
+        )
+
+
+class Case:
+    """Objects of one size beneath two roots of one file system: one for each side."""
+
+    def __init__(self, parent: Path, size: int, total: int) -> None:
+        self.size = size
+        self.objects = total // size
+        self.source = memoryview(os.urandom(size * self.objects))
+        self.target = memoryview(bytearray(size * self.objects))
+        keys = [f"{secrets.token_hex(32)}_{'0' * 32}_L0-15_H0" for _ in range(self.objects)]
+        self.keys = keys
+        self.raw_root = parent / "raw"
+        self.paths = [os.fsdecode(path_of(str(self.raw_root), key)) for key in keys]
+        self.stored = [os.fsdecode(path_of(f"{parent}/store", key)) for key in keys]
+        for path in self.paths + self.stored:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self.temp = self.raw_root / ".tmp" / "0123456789abcdef"
+        self.temp.mkdir(parents=True)
+        self.store = FileStore(parent / "store")
+        cut = [slice(i * size, (i + 1) * size) for i in range(self.objects)]
+        self.items = [Item(key, [self.source[c]]) for key, c in zip(keys, cut, strict=True)]
+        self.spans = [
+            Span(key, 0, size, [self.target[c]]) for key, c in zip(keys, cut, strict=True)
+        ]
+        self.temps = [f"{self.temp}/{i}" for i in range(self.objects)]
+        self.names = [
+            (temp.encode(), path.encode())
+            for temp, path in zip(self.temps, self.paths, strict=True)
+        ]
+
+    @property
+    def batches(self) -> list[slice]:
+        """The objects in runs, one for each turn."""
+        each = BATCH // self.size
+        return [slice(i, i + each) for i in range(0, self.objects - each + 1, each)]
+
+    def raw_put(self, batch: slice) -> None:
+        """Write, close and publish each object, with nothing around."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        for temp, item, (source, target) in zip(
+            self.temps[batch], self.items[batch], self.names[batch], strict=True
+        ):
+            fd = os.open(temp, flags, 0o600)
+            os.pwritev(fd, item.buffers, 0)
+            os.close(fd)
+            if renameat2(-100, source, -100, target, 1):
+                raise OSError(ctypes.get_errno(), temp)
+
+    def raw_get(self, batch: slice) -> None:
+        """Open, read and close the same files as the store does, with nothing around."""
+        for path, span in zip(self.stored[batch], self.spans[batch], strict=True):
+            fd = os.open(path, os.O_RDONLY)
+            os.preadv(fd, span.into, span.start)
+            os.close(fd)
+
+    def store_put(self, batch: slice) -> None:
+        """Put objects in one call."""
+        outcomes = self.store.put(self.items[batch])
+        if any(outcomes.codes):
+            raise SystemExit(f"put failed: {outcomes.errors}")
+
+    def store_get(self, batch: slice) -> None:
+        """Get objects in one call."""
+        outcomes = self.store.get(self.spans[batch])
+        if any(outcomes.codes):
+            raise SystemExit(f"get failed: {outcomes.errors}")
+
+    def cool(self, batch: slice) -> None:
+        """Drop objects from the page cache; they are on the disk already."""
+        for path in self.stored[batch]:
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+    def clear(self) -> None:
+        """Remove what both sides stored."""
+        for path in self.paths:
+            Path(path).unlink()
+        self.store.delete(self.keys)
+
+
+def time_of(call: Side, batch: slice) -> Times:
+    """Time one call."""
+    wall, cpu = time.perf_counter(), time.thread_time()
+    call(batch)
+    return Times(time.perf_counter() - wall, time.thread_time() - cpu)
+
+
+def take_turns(row: Row, raw: Side, store: Side, pairs: Pairs, before: Side | None = None) -> None:
+    """Time both sides on their batches; who goes first changes from pair to pair."""
+    for turn, (left, right) in enumerate(pairs):
+        sides = [(row.raw, raw, left), (row.store, store, right)]
+        for times, call, batch in sides if turn % 2 else reversed(sides):
+            if before:
+                before(batch)
+            times.append(time_of(call, batch))
+
+
+def measure(parent: Path, name: str, size: int, total: int, rounds: int) -> list[Row]:
+    """Put and get objects of one size, raw and stored in turn; the first round warms up."""
+    case = Case(parent, size, total)
+    batches = case.batches
+    put, get, cold = (Row(f"{name} {what}", size, [], []) for what in ("put", "get", "cold get"))
+    rows = [put, get] if name == "tmpfs" else [put, get, cold]
+    for turn in range(rounds + 1):
+        if turn == 1:
+            for times in (times for row in rows for times in (row.raw, row.store)):
+                times.clear()
+        take_turns(put, case.raw_put, case.store_put, [(batch, batch) for batch in batches])
+        # Both read the same files, but never the one that the other just left in the CPU's cache.
+        far = batches[len(batches) // 2 :] + batches[: len(batches) // 2]
+        pairs = list(zip(batches, far, strict=True))
+        take_turns(get, case.raw_get, case.store_get, pairs)
+        if cold in rows:
+            os.sync()
+            take_turns(cold, case.raw_get, case.store_get, pairs, case.cool)
+        if case.target != case.source:
+            raise SystemExit(f"{name} {size}: bytes differ")
+        case.clear()
+    case.store.close()
+    return rows
+
+
+def environment() -> str:
+    """Say what the figures were taken on."""
+    cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    return (
+        f"{cpu[0].partition(':')[2].strip() if cpu else platform.machine()}, {os.cpu_count()} cores"
+        f", Linux {platform.release()}, Python {platform.python_version()}"
+    )
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a folder lies on."""
+    best = ("", "unknown")
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount, kind, *_ = line.split()
+        if path.is_relative_to(mount) and len(mount) > len(best[0]):
+            best = (mount, kind)
+    return best[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, help="a folder on the disk to measure")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--total-mib", type=int, default=128, help="MiB a round and side")
+    options = parser.parse_args()
+    print(environment())
+    gc.disable()  # as timeit does: it would strike either side at random
+    for place in filter(None, (Path("/dev/shm"), options.root)):  # noqa: S108 - tmpfs is the point
+        kind = file_system(place.resolve())
+        for size in SIZES:
+            parent = Path(tempfile.mkdtemp(prefix="unikv-bench-", dir=place))
+            try:
+                rows = measure(parent, kind, size, options.total_mib << 20, options.rounds)
+            finally:
+                shutil.rmtree(parent)
+            print(*rows, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""`open_store` opens what a URL names, and what it refuses it explains."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from unikv import registry
+from unikv.backends.file import FileStore
+from unikv.backends.memory import MemoryStore
+from unikv.errors import MissingExtraError, StoreError, UrlError
+from unikv.registry import Scheme, open_store
+from unikv.store import Item
+
+
+def test_memory_is_a_new_store_each_time() -> None:
+    first, second = open_store("memory://"), open_store("memory://")
+    assert isinstance(first, MemoryStore)
+    first.put([Item("key", [b"x"])])
+    assert second.stat(["key"]) == [None]
+
+
+def test_a_file_url_names_a_folder(tmp_path: Path) -> None:
+    for durable in (True, False):
+        store = open_store(f"file://{tmp_path}/my%20kv?durable={int(durable)}")
+        assert isinstance(store, FileStore)
+        assert repr(store) == f"FileStore('{tmp_path}/my kv', durable={durable})"
+        store.put([Item("key", [b"x"])])
+        store.close()
+    assert (tmp_path / "my kv" / "_" / "key").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", ["no scheme", "memory://", "file:///var/kv"]),
+        ("/var/kv", ["no scheme", "want file:///var/kv"]),
+        ("var/kv", ["'var/kv' has no scheme"]),
+        ("s4://bucket/x", ["unknown scheme 's4'", "memory://, file:///var/kv"]),
+        ("s4://u:SECRET@b/x?k=SECRET", ["unknown scheme 's4'", "s4://***@b/x"]),
+        ("file://var/kv", ["'file://var/kv'", "absolute path", "file:///var/kv", "hosts"]),
+        ("file://", ["absolute path"]),
+        ("file:///", ["absolute path"]),
+        ("file://~/kv", ["absolute path"]),
+        ("file://u:SECRET@host/kv", ["'file://***@host/kv'", "absolute path"]),
+        ("file:///tmp/none?durible=1", ["unknown option 'durible'", "it takes durable"]),
+        ("file:///tmp/none?durable=yes", ["durable is 'yes'", "want 1 or 0"]),
+        ("file:///tmp/none?durable=1&durable=1", ["'durable' is given twice"]),
+        ("memory://host", ["names a host"]),
+        ("memory:///path", ["has a path"]),
+        ("memory://?x=1", ["unknown option 'x'", "it takes none"]),
+    ],
+)
+def test_a_wrong_url_gets_one_clear_error(url: str, words: list[str]) -> None:
+    with pytest.raises(UrlError) as caught:
+        open_store(url)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert "SECRET" not in str(caught.value)
+    assert not Path("/tmp/none").exists()
+
+
+def test_a_folder_that_cannot_be_is_refused_at_open(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is a file: want a folder"):
+        open_store(f"file://{tmp_path}/file")
+
+
+def test_a_missing_client_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named 'obstore' of {name}", name="obstore")
+
+    monkeypatch.setitem(registry.SCHEMES, "s3", Scheme("unikv.backends.s3", "s3://b/p", "s3"))
+    monkeypatch.setattr(registry, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"needs obstore.*pip install 'unikv\[s3\]'"):
+        open_store("s3://key:SECRET@bucket/p")
+
+
+def test_a_fault_of_ours_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.SCHEMES, "x", Scheme("unikv.backends.none", "x://", "x"))
+    with pytest.raises(ModuleNotFoundError, match=r"unikv\.backends\.none") as caught:
+        open_store("x://")
+    assert not isinstance(caught.value, MissingExtraError)
+
+
+def test_backends_are_imported_on_use() -> None:
+    code = (
+        "import sys, unikv.registry as r; heavy = {'numpy', 'torch', 'ctypes', 'pytest'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "r.open_store('memory://'); assert 'unikv.backends.file' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
