@@ -1,8 +1,11 @@
-"""Catalog: how much of a sequence is stored, for schedulers. It knows no pool, moves no bytes."""
+"""Catalog: how much of a sequence is stored, for schedulers. It has no pool and moves no bytes."""
 
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 from unikv.component import Component, name_components
+from unikv.coverage import Coverage, EveryPage, endpoints, greatest, pages_needed, valid_to
+from unikv.draft import Drafter
 from unikv.grid import Chunk
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
@@ -15,12 +18,36 @@ from unikv.topology import Rank
 FIRST_WINDOW = 64
 """Pages asked for in the first batch of a match; each further batch asks for twice as many."""
 
-Needs = Sequence[tuple[ObjectFormat, Sequence[Chunk]]]
-"""For each component the chunks of a page that must be stored."""
+
+class Want(NamedTuple):
+    """What must be stored of one component for a page to be of use."""
+
+    name: str
+    format: ObjectFormat
+    chunks: Sequence[Chunk]
+    coverage: Coverage
+    required: bool
+
+    @property
+    def dense(self) -> bool:
+        """Whether an endpoint needs every page before it."""
+        return isinstance(self.coverage, EveryPage)
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a page."""
+        return self.format.namespace.spec.page_tokens
 
 
 class Catalog:
-    """Answers which leading pages of a sequence a store holds, for all ranks or for some."""
+    """Answers which leading pages of a sequence a store holds, for all ranks or for some.
+
+    Args:
+        store: any `Store`.
+        components: a namespace, or components by name; pools are not needed.
+        ranks: None asks for every chunk of a page, else for those that these ranks read.
+        drafters: the deployment's, checked against the components as a client does.
+    """
 
     def __init__(
         self,
@@ -28,44 +55,70 @@ class Catalog:
         components: Namespace | Mapping[str, Component],
         *,
         ranks: Sequence[Rank] | None = None,
+        drafters: Sequence[Drafter] = (),
     ) -> None:
-        """Ask for every chunk of a page, or for those that ``ranks`` read."""
         self._store = store
-        needs = []
-        for component in name_components(components).values():
+        self._wants: list[Want] = []
+        for name, component in name_components(components, drafters=drafters).items():
             form = ObjectFormat.keyless(component.namespace)
             chunks: Sequence[Chunk] = form.grid.chunks
             if ranks is not None:
-                boxes = [rank.box(component.namespace.spec) for rank in ranks]
+                boxes = [rank.box(component.spec) for rank in ranks]
                 touched = {c.index for box in boxes for c in plan_read(form, box).chunks}
                 chunks = [form.grid.chunks[index] for index in sorted(touched)]
-            needs.append((form, chunks))
-        self._needs: Needs = needs
+            required = component.need == "required"
+            self._wants.append(Want(name, form, chunks, component.coverage, required))
 
     def match(self, pages: Sequence[str]) -> Match:
-        """Return the longest stored prefix of ``pages``, page hashes in sequence order.
+        """Return the greatest prefix of ``pages`` that every required component can restore.
 
         Raises:
             KeyFormatError: a text that is no page hash.
         """
-        return match_prefix(self._store, self._needs, pages)
+        for page in pages:
+            check_page_hash(page)
+        return match_bundle(self._store, self._wants, pages)
 
 
-def match_prefix(
-    store: Store, needs: Needs, pages: Sequence[str], damaged: Container[str] = ()
+def match_bundle(
+    store: Store, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
 ) -> Match:
-    """Return the longest prefix of pages whose needed objects all have their right size.
+    """Return the greatest endpoint that all required components can restore.
 
     ``damaged`` are keys known to hold bad bytes; they count as missing.
     """
-    for page in pages:
-        check_page_hash(page)
+    dense = [want for want in wants if want.dense and want.required]
+    sparse = [want for want in wants if not want.dense and want.required]
+    found = match_prefix(store, dense, pages, damaged)
+    reach, exact, missing = found.pages, found.exact, found.first_missing
+    sets = [frozenset(range(reach + 1))]
+    for want in sparse:
+        gaps, known = find_gaps(store, want, pages[:reach], damaged)
+        exact = exact and known
+        held = [row for row in range(reach) if row not in gaps]
+        sets.append(endpoints(want.coverage, frozenset(held), reach, want.page_tokens))
+        if reach not in sets[-1]:
+            needed = pages_needed(want.coverage, reach, want.page_tokens)
+            missing = next((gaps[row] for row in needed if row in gaps), missing)
+    end = greatest(*sets)
+    valid = {}
+    for want in wants:
+        if not want.required:
+            valid[want.name], known = _valid(store, want, pages[:end], damaged)
+            exact = exact and known
+    return Match(end, exact, missing, valid)
+
+
+def match_prefix(
+    store: Store, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
+) -> Match:
+    """Return the longest prefix of pages whose wanted objects all have their right size."""
     exact = True
+    sizes = [want.format.object_bytes(chunk) for want in wants for chunk in want.chunks]
     window, start = FIRST_WINDOW, 0
-    while start < len(pages):
+    while sizes and start < len(pages):
         batch = pages[start : start + window]
-        keys = [form.key(page, chunk) for page in batch for form, some in needs for chunk in some]
-        sizes = [form.object_bytes(chunk) for form, some in needs for chunk in some]
+        keys = [w.format.key(page, c) for page in batch for w in wants for c in w.chunks]
         for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
             exact = exact and found != UNKNOWN_SIZE
             if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
@@ -73,3 +126,30 @@ def match_prefix(
         start += len(batch)
         window *= 2
     return Match(len(pages), exact, None)
+
+
+def find_gaps(
+    store: Store, want: Want, pages: Sequence[str], damaged: Container[str] = ()
+) -> tuple[dict[int, str], bool]:
+    """Return the positions of pages that lack an object, each with its key; and whether exact."""
+    gaps: dict[int, str] = {}
+    exact = True
+    sizes = [want.format.object_bytes(chunk) for chunk in want.chunks]
+    keys = [want.format.key(page, chunk) for page in pages for chunk in want.chunks]
+    for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
+        exact = exact and found != UNKNOWN_SIZE
+        if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
+            gaps.setdefault(i // len(sizes), key)
+    return gaps, exact
+
+
+def _valid(
+    store: Store, want: Want, pages: Sequence[str], damaged: Container[str]
+) -> tuple[int, bool]:
+    """Return up to which page an optional component could be restored, and whether exact."""
+    if want.dense:
+        found = match_prefix(store, [want], pages, damaged)
+        return found.pages, found.exact
+    gaps, exact = find_gaps(store, want, pages, damaged)
+    held = frozenset(row for row in range(len(pages)) if row not in gaps)
+    return valid_to(want.coverage, held, len(pages), want.page_tokens), exact

@@ -4,12 +4,13 @@ save: PagedCache + page hashes → rank.box → plan_write → pack → header �
 load: page hashes → plan_read → store.get → verify → unpack → PagedCache
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 
 from unikv.arena import Arena
-from unikv.catalog import match_prefix
+from unikv.catalog import match_bundle
 from unikv.component import Component, name_components
+from unikv.draft import Drafter
 from unikv.errors import PoolError, SpecError
 from unikv.hints import announce
 from unikv.lane import Lane, Selection, Writers
@@ -18,10 +19,12 @@ from unikv.namespace import Namespace
 from unikv.paged import PagedCache
 from unikv.pages import check_page_hash
 from unikv.pool_index import Slots
+from unikv.reading import Leg, Reader
 from unikv.recent import RecentKeys
 from unikv.reports import LoadReport, Match, SaveReport
 from unikv.saving import save_pages
-from unikv.siblings import Siblings
+from unikv.siblings import Siblings, want_of
+from unikv.sources import derive_table, follow_sources
 from unikv.store import Store
 from unikv.tags import BLAKE3_KEYED
 from unikv.topology import Rank
@@ -43,6 +46,7 @@ class Client:
         verify: check every byte that is read before it reaches the pool.
         staging_bytes: host memory for staging; a larger transfer goes by windows of pages.
         tag_key: secret for namespaces whose tags are ``"blake3_keyed"``.
+        drafters: the deployment's speculative drafters, by the components that hold their state.
 
     Calls may come from several threads; they take turns.
 
@@ -64,6 +68,7 @@ class Client:
         verify: bool = True,
         staging_bytes: int = STAGING_BYTES,
         tag_key: bytes | None = None,
+        drafters: Sequence[Drafter] = (),
     ) -> None:
         if writers not in ("striped", "first"):
             raise SpecError(f"writers={writers!r}: want 'striped' or 'first'")
@@ -71,7 +76,7 @@ class Client:
         self._several = isinstance(components, Mapping)
         self._lanes = [
             Lane.of(name, component, rank, writers=writers, tag_key=tag_key)
-            for name, component in name_components(components, pool).items()
+            for name, component in name_components(components, pool, drafters).items()
         ]
         keyed = any(lane.format.namespace.tags == BLAKE3_KEYED for lane in self._lanes)
         if tag_key is not None and not keyed:
@@ -79,16 +84,17 @@ class Client:
                 f"a tag_key was given, but no namespace has tags={BLAKE3_KEYED!r}: nothing would "
                 "be keyed"
             )
-        page_bytes = sum(lane.read.page_bytes for lane in self._lanes)
-        if staging_bytes < page_bytes:
+        least = _least_staging(self._lanes)
+        if staging_bytes < least:
             raise PoolError(
-                f"staging_bytes={staging_bytes} is less than one page: want at least {page_bytes}"
+                f"staging_bytes={staging_bytes} is less than one page: want at least {least}"
             )
-        # All components may be read through siblings at once: beyond its own page, each may take
-        # an equal share of what is left.
-        more = (staging_bytes - page_bytes) // len(self._lanes)
+        # Every component may be read through a sibling at once: each has what is left, shared.
+        spare = (staging_bytes - least) // len(self._lanes)
         self._siblings = [
-            Siblings(store, lane, tag_key, lane.read.page_bytes + more) if siblings else None
+            Siblings(store, lane, tag_key, lane.read.page_bytes + spare // lane.window_pages)
+            if siblings
+            else None
             for lane in self._lanes
         ]
         self._arena = Arena(staging_bytes)
@@ -104,20 +110,28 @@ class Client:
         Raises:
             KeyFormatError: a text that is no page hash.
         """
-        rows = range(len(pages))
-        found = [self._choose(n, pages, rows)[1] for n in range(len(self._lanes))]
-        shortest = min(found, key=lambda match: match.pages)
-        return shortest._replace(exact=all(match.exact for match in found))
+        for page in pages:
+            check_page_hash(page)
+        lanes = self._choose(pages, [range(len(pages))] * len(self._lanes))
+        return match_bundle(self._store, [want_of(lane) for lane in lanes], pages, self._damaged)
 
     def save(
-        self, pages: Sequence[str], slots: Slots | Mapping[str, Slots], *, start: int = 0
+        self,
+        pages: Sequence[str],
+        slots: Slots | int | Mapping[str, Slots | int],
+        *,
+        start: int = 0,
+        endpoints: Collection[int] | None = None,
     ) -> SaveReport:
         """Store the pages that the store lacks and this rank is to write.
 
         Args:
             pages: page hashes in sequence order.
-            slots: where the pages lie in the pool; by component name if there are several.
+            slots: where the pages lie in the pool; by component name if there are several. A row
+                of -1 is a page that the component does not hold, as behind a sliding window.
             start: position of ``pages[0]`` in its sequence, in pages.
+            endpoints: pages (1 is behind the first of the call) at which the sequence shall be
+                restorable; of windows and state only what these need is stored. None: all.
 
         Raises:
             GridError: this rank owns a chunk only in part; nothing is written.
@@ -133,30 +147,36 @@ class Client:
                 for lane in self._lanes:
                     announce(self._store, lane.format.namespace)
                 self._announced = True
-            reports = [
-                save_pages(
+            reports = {
+                lane.name: save_pages(
                     lane,
                     self._store,
                     self._arena,
                     pages,
-                    selection,
+                    selection.keep(lane.to_store(endpoints, len(pages))),
                     start=start,
                     damaged=self._damaged,
                     left=self._left,
                 )
                 for lane, selection in zip(self._lanes, selections, strict=True)
-            ]
+            }
         return SaveReport.total(reports)
 
-    def load(self, pages: Sequence[str], slots: Slots | Mapping[str, Slots]) -> LoadReport:
-        """Fill the pool with the longest whole prefix of ``pages`` that is stored and verifies.
+    def load(
+        self, pages: Sequence[str], slots: Slots | int | Mapping[str, Slots | int]
+    ) -> LoadReport:
+        """Fill the pools with the greatest prefix of ``pages`` that is stored and verifies.
 
         Args:
             pages: page hashes in sequence order.
-            slots: where the pages go in the pool; by component name if there are several.
+            slots: where the pages go in the pool; by component name if there are several. A row
+                of -1 is a page that the component has no place for, as outside a sliding window.
+                For state one slot may stand for all pages: only one state is restored.
 
         What is stored wrong or not at all ends the prefix and is told in the report; the slots
-        of the pages behind it are left as they were.
+        of the pages behind it are left as they were. (Where the load is larger than its staging
+        and windows or state end the prefix early, pages of other components between the two may
+        have been written: the report's ``pages`` is what counts.)
 
         Raises:
             KeyFormatError: a text that is no page hash.
@@ -164,45 +184,40 @@ class Client:
         """
         selections = self._select(pages, slots, write=True)
         with self._turn:
-            lanes = [
-                self._choose(n, pages, selection.rows)[0]
-                if siblings and siblings.others()
-                else lane
-                for n, (lane, siblings, selection) in enumerate(
-                    zip(self._lanes, self._siblings, selections, strict=True)
-                )
-            ]
-            return load_pages(
-                lanes,
-                self._store,
-                self._arena,
-                pages,
-                selections,
-                verify=self._verify,
-                damaged=self._damaged,
-            )
+            lanes = self._choose(pages, [selection.rows for selection in selections])
+            legs = [Leg(*leg) for leg in zip(lanes, selections, strict=True)]
+            reader = Reader(self._store, self._arena, pages, self._verify, self._damaged)
+            return load_pages(reader, legs)
 
-    def _choose(self, n: int, pages: Sequence[str], rows: Sequence[int]) -> tuple[Lane, Match]:
-        """Return the lane by which to read component ``n``, and what it holds of ``pages``."""
-        lane, siblings = self._lanes[n], self._siblings[n]
-        if siblings:
-            return siblings.longest(pages, rows, self._damaged)
-        needs = [(lane.format, lane.read.chunks)]
-        return lane, match_prefix(self._store, needs, pages, self._damaged)
+    def _choose(self, pages: Sequence[str], rows: Sequence[Sequence[int]]) -> list[Lane]:
+        """Return for each component the lane to read it by: its own, or a sibling's."""
+        return [
+            siblings.longest(pages, some, self._damaged) if siblings else lane
+            for lane, siblings, some in zip(self._lanes, self._siblings, rows, strict=True)
+        ]
 
     def _select(
-        self, pages: Sequence[str], slots: Slots | Mapping[str, Slots], *, write: bool
+        self, pages: Sequence[str], slots: Slots | int | Mapping[str, Slots | int], *, write: bool
     ) -> list[Selection]:
-        """Check pages and slots before anything moves; return what each lane holds of them."""
+        """Check pages and slots before anything moves; return what each lane moves of them."""
         for page in pages:
             check_page_hash(page)
-        names = sorted(lane.name for lane in self._lanes)
+        lanes = {lane.name: lane for lane in self._lanes}
+        own = sorted(name for name, lane in lanes.items() if lane.component.source is None)
         if isinstance(slots, Mapping):
-            by_name = dict(slots)
-        elif self._several:
-            raise PoolError(f"slots for components {names}: want a mapping by component name")
+            tables = dict(slots)
+        elif self._several and len(own) > 1:
+            raise PoolError(f"slots for components {own}: want a mapping by component name")
         else:
-            by_name = {self._lanes[0].name: slots}
-        if sorted(by_name) != names:
-            raise PoolError(f"slots for components {sorted(by_name)}: want {names}")
-        return [lane.select(by_name[lane.name], len(pages), write=write) for lane in self._lanes]
+            tables = {own[0]: slots}
+        if sorted(tables) != own:
+            raise PoolError(f"slots for components {sorted(tables)}: want {own}")
+        for lane in follow_sources(self._lanes):
+            source = lanes[str(lane.component.source)]
+            tables[lane.name] = derive_table(lane, source, tables[source.name])
+        return [lanes[n].select(tables[n], len(pages), write=write) for n in lanes]
+
+
+def _least_staging(lanes: Sequence[Lane]) -> int:
+    """Return the bytes that the smallest load takes: one page, and all of each window."""
+    return sum(lane.read.page_bytes * lane.window_pages for lane in lanes)

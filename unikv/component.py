@@ -2,52 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unikv.bundle import Need, check_bundle
+from unikv.coverage import Coverage, choose_coverage
 from unikv.errors import SpecError
 
 if TYPE_CHECKING:
+    from unikv.draft import Drafter
     from unikv.namespace import Namespace
     from unikv.paged import PagedCache
+    from unikv.spec import KVSpec
 
-TARGET = "target"
+NO_QUANT = "none"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """A namespace and, where bytes are to move, this rank's pool of it.
+    """A namespace, where bytes are to move this rank's pool of it, and its part in a bundle.
 
-    Every page of a component is needed: the usable prefix is the one that all can restore.
-    ``sharded`` says which ranks own a page; see `Rank.shard`. None deals pages out over context
-    ranks, False keeps them all on each (as a gathered indexer), True deals latents out over
-    tensor ranks where there are no context ranks.
+    Args:
+        namespace: what its bytes are; names the component.
+        pool: this rank's pool; a catalog needs none.
+        sharded: which ranks own a page; see `Rank.shard`. None deals pages out over context
+            ranks, False keeps them all on each (as a gathered indexer), True deals latents out
+            over tensor ranks where there are no context ranks.
+        need: "required" ends the usable prefix where it is missing; "optional" drops out alone
+            and the report says up to where it is valid.
+        coverage: which of its pages an endpoint needs; None: `Endpoints` for state, else
+            `EveryPage`.
+        source: the component that its slots follow from; None where a call brings its own.
+        packed: its layers ride with the first layers of its source, in one transfer.
+        null_slot: a slot that the engine uses for "nothing here"; a page that names it is not
+            held, and a save skips and counts it.
+
+    Raises:
+        SpecError: a coverage that does not fit the kind.
     """
 
     namespace: Namespace
     pool: PagedCache | None = None
     sharded: bool | None = None
+    need: Need = "required"
+    coverage: Coverage = None  # type: ignore[assignment]  # __post_init__ puts a rule for None
+    source: str | None = None
+    packed: bool = False
+    null_slot: int | None = None
+
+    def __post_init__(self) -> None:
+        rule = choose_coverage(self.spec.kind, self.coverage)
+        object.__setattr__(self, "coverage", rule)
+
+    @property
+    def spec(self) -> KVSpec:
+        """The facts of its bytes."""
+        return self.namespace.spec
 
 
 def name_components(
-    given: Namespace | Mapping[str, Component], pool: PagedCache | None = None
+    given: Namespace | Mapping[str, Component],
+    pool: PagedCache | None = None,
+    drafters: Sequence[Drafter] = (),
 ) -> dict[str, Component]:
     """Return components by name, from one namespace (and its pool) or from a mapping of them.
 
     Raises:
-        SpecError: no component, a pool beside a mapping, or a name that its namespace denies.
+        SpecError: no component, a pool beside a mapping, a name that its namespace denies, parts
+            that do not fit together (`check_bundle`), or quantised bytes without their scales.
     """
     if not isinstance(given, Mapping):
-        return {given.component: Component(given, pool)}
-    if pool is not None:
+        components = {given.component: Component(given, pool)}
+    elif pool is not None:
         raise SpecError("with a mapping of components each brings its own pool: drop the argument")
-    if not given:
+    elif not given:
         raise SpecError("no components: want at least one, such as {'target': Component(...)}")
-    for name, component in given.items():
+    else:
+        components = dict(given)
+    for name, component in components.items():
         if component.namespace.component != name:
             raise SpecError(
                 f"component {name!r} has a namespace of component "
                 f"{component.namespace.component!r}: give both the same name"
             )
-    return dict(given)
+    check_bundle(components, drafters)
+    _check_scales(components)
+    return components
+
+
+def _check_scales(components: Mapping[str, Component]) -> None:
+    """Refuse quantised bytes whose scales are neither in the identity nor stored beside them."""
+    for name, component in components.items():
+        namespace = component.namespace
+        # Packed rows (kind "rows") hold their scales inside.
+        if namespace.quant == NO_QUANT or namespace.scales or component.spec.kind == "rows":
+            continue
+        beside = [c for c in components.values() if c.source == name and c.need == "required"]
+        if not beside:
+            raise SpecError(
+                f"component {name!r} has quant={namespace.quant!r} and its scales are nowhere: "
+                "want scales=<digest> in its namespace where they are fixed, or a required "
+                f"component with source={name!r} where they lie in the pool"
+            )

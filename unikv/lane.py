@@ -3,14 +3,16 @@
 A lane is where identity, grid, topology and pool meet; client, save and load only follow it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor
 
 from unikv.component import Component
+from unikv.coverage import Coverage, Endpoints, EveryPage, pages_needed, pages_to_store
 from unikv.errors import PoolError
 from unikv.geometry import Box
 from unikv.namespace import Namespace
@@ -26,10 +28,18 @@ Writers: TypeAlias = Literal["striped", "first"]
 
 
 class Selection(NamedTuple):
-    """The pages of a call that a lane holds, and where they lie in its pool."""
+    """The pages of a call that a lane moves, and where they lie in its pool."""
 
     rows: Sequence[int]  # positions in the call's pages, ascending
     places: Tensor  # what `PagedCache.index` made of their slots, a row a page
+    unheld: frozenset[int] = frozenset()  # positions that this component has no slots for
+
+    def keep(self, wanted: Collection[int]) -> "Selection":
+        """Return the selection less the rows that are not in ``wanted``."""
+        kept = [n for n, row in enumerate(self.rows) if row in wanted]
+        if len(kept) == len(self.rows):
+            return self
+        return Selection([self.rows[n] for n in kept], self.places[kept], self.unheld)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +53,7 @@ class Lane:
     shard: Shard  # which pages this rank owns
     replica: tuple[int, int]  # index and count among the ranks that hold the same bytes
     writers: Writers
+    component: Component
 
     @classmethod
     def of(
@@ -68,6 +79,7 @@ class Lane:
             rank.shard(spec, component.sharded),
             rank.replica(spec, component.sharded),
             writers,
+            component,
         )
 
     def through(self, sibling: Namespace, tag_key: bytes | None) -> "Lane":
@@ -89,21 +101,84 @@ class Lane:
         """Rows of a page in this rank's pool."""
         return self.format.namespace.spec.parts[0].rows // self.box.phase.count
 
-    def select(self, slots: Slots, pages: int, *, write: bool) -> Selection:
-        """Return which of ``pages`` pages this rank owns and where they lie in its pool.
+    @property
+    def coverage(self) -> Coverage:
+        """Which of the component's pages an endpoint needs."""
+        return self.component.coverage
 
-        Where pages are dealt out over ranks, ``slots`` are logical (see `sharding`).
+    @property
+    def dense(self) -> bool:
+        """Whether an endpoint needs every page before it."""
+        return isinstance(self.coverage, EveryPage)
+
+    @property
+    def required(self) -> bool:
+        """Whether a page is of no use without the component."""
+        return self.component.need == "required"
+
+    @property
+    def window_pages(self) -> int:
+        """Pages that one endpoint needs at once; 1 where every page is needed, one by one."""
+        if self.dense:
+            return 1
+        spec = self.format.namespace.spec
+        return max(1, len(pages_needed(self.coverage, 2**20, spec.page_tokens)))
+
+    def to_store(self, endpoints: Collection[int] | None, pages: int) -> Collection[int]:
+        """Return the positions to store so that ``endpoints`` can be restored; None: all."""
+        if endpoints is None or self.dense:
+            return range(pages)
+        page_tokens = self.format.namespace.spec.page_tokens
+        return pages_to_store(self.coverage, endpoints, pages, page_tokens)
+
+    def select(self, slots: Slots | int, pages: int, *, write: bool) -> Selection:
+        """Return which of ``pages`` pages this rank moves and where they lie in its pool.
+
+        Where pages are dealt out over ranks, ``slots`` are logical (see `sharding`). A row of -1
+        is a page that the component does not hold. For `Endpoints` one slot may stand for all
+        pages, since only the state of one is restored.
 
         Raises:
             PoolError: slots that do not fit the pages or the pool.
         """
-        table = as_table(slots)
+        state = isinstance(self.coverage, Endpoints)
+        table = torch.full((pages, 1), slots) if isinstance(slots, int) else as_table(slots)
         if len(table) != pages:
             raise PoolError(f"{pages} pages, but slots of component {self.name!r} for {len(table)}")
-        rows: Sequence[int] = range(pages)
-        if self.shard.ranks > 1 and pages:
-            rows, table = self._owned(table)
-        return Selection(rows, self.pool.index(table, self.page_rows, write=write))
+        unheld = self._unheld(table, write=write)
+        if unheld and self.dense and self.required:
+            raise PoolError(
+                f"page {min(unheld)} has no slots in component {self.name!r}: want them, since "
+                "no later page is of use without it"
+            )
+        rows = [row for row in range(pages) if row not in unheld]
+        table = table[rows] if unheld else table
+        if self.shard.ranks > 1 and rows:
+            owned, table = self._owned(table)
+            rows = [rows[n] for n in owned]
+        places = self.pool.index(table, self.page_rows, write=write and not state)
+        return Selection(rows, places, unheld)
+
+    def _unheld(self, table: Tensor, *, write: bool) -> frozenset[int]:
+        """Return the rows of a table that hold nothing: -1, or the engine's null slot."""
+        if not table.numel():
+            return frozenset()
+        nothing = table == -1
+        if (null := self.component.null_slot) is not None:
+            named = (table == null).any(1)
+            if write and named.any():
+                raise PoolError(
+                    f"page {int(named.nonzero()[0])} of component {self.name!r} names slot {null}, "
+                    "the null slot: want a slot to load into, or -1 for none"
+                )
+            nothing = nothing | named[:, None]
+        some, every = nothing.any(1), nothing.all(1)
+        if (some & ~every).any():
+            page = int((some & ~every).nonzero()[0])
+            raise PoolError(
+                f"page {page} of component {self.name!r} has slots and -1: want all or none"
+            )
+        return frozenset(every.nonzero().flatten().tolist())
 
     def _owned(self, table: Tensor) -> tuple[list[int], Tensor]:
         """Return the rows of a logical table that this rank owns, as rows of its own pool."""

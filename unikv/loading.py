@@ -1,162 +1,169 @@
-"""Loading: from stored objects to the pools, one window of pages at a time. It writes no object.
+"""Loading: from stored objects to the pools, as far as every required component goes.
 
-store.get → verify → unpack → pool
+It writes no object. Small components (windows, state) are read first, for the endpoint that they
+can restore; then those of every page, by windows from the head. What fails moves the endpoint
+back, and the small ones are read again for the new one. Small ones reach the pool last.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from torch import Tensor
-
-from unikv.arena import Arena
-from unikv.kernels.reference import unpack
-from unikv.lane import Lane, Selection
-from unikv.recent import RecentKeys
+from unikv.catalog import find_gaps
+from unikv.coverage import endpoints, greatest, pages_needed
+from unikv.reading import Leg, Reader, Share
 from unikv.reports import Failure, LoadReport
-from unikv.stopwatch import Stopwatch
-from unikv.store import Outcome, Outcomes, Span, Store
+from unikv.siblings import want_of
 
 
-class Share(NamedTuple):
-    """One component's part of a window: the pages of it that this rank owns, and their staging."""
-
-    lane: Lane
-    rows: Sequence[int]  # positions in the window, ascending
-    places: Tensor  # what `PagedCache.index` made of theirs, a row a page
-    staging: Tensor  # uint8 (pages, page_bytes)
+def load_pages(reader: Reader, legs: Sequence[Leg]) -> LoadReport:
+    """Fill the pools with the greatest prefix that all required components can restore."""
+    return _Load(reader, legs).run()
 
 
-def load_pages(
-    lanes: Sequence[Lane],
-    store: Store,
-    arena: Arena,
-    pages: Sequence[str],
-    selections: Sequence[Selection],
-    *,
-    verify: bool,
-    damaged: RecentKeys,
-) -> LoadReport:
-    """Fill the pools with the longest whole prefix of ``pages`` that all lanes can restore.
+class _Load:
+    """One load: what is known of each component so far, and where that lets it end."""
 
-    A page is unpacked only after all its chunks are in the arena and, with ``verify``, checked.
-    """
-    watch = Stopwatch()
-    page_bytes = sum(lane.read.page_bytes for lane in lanes)
-    window = arena.size // page_bytes if page_bytes else max(1, len(pages))
-    done = requests = bytes_read = bytes_headers = bytes_needed = 0
-    failure: Failure | None = None
-    while done < len(pages) and failure is None:
-        batch = pages[done : done + window]
-        with watch.stage("plan"):
-            shares = cut_window(lanes, arena, selections, done, len(batch))
-            spans = [span for share in shares for span in window_spans(share, batch)]
-        with watch.stage("get"):
-            outcomes = store.get(spans)
-        requests += len(spans)
-        bytes_read += sum(span.stop - span.start for span in spans)
-        for lane, rows, _, _ in shares:
-            bytes_headers += len(rows) * len(lane.read.chunks) * lane.format.header_bytes
-            bytes_needed += len(rows) * lane.read.needed
-        with watch.stage("verify"):
-            good, failure = good_prefix(shares, batch, spans, outcomes, verify, damaged)
-        with watch.stage("unpack"):
-            for lane, rows, places, staging in shares:
-                if count := bisect_left(rows, good):
-                    unpack(lane.pool.parts, places[:count], staging[:count], lane.read.pieces)
-        if failure:
-            failure = failure._replace(page=done + good)
-        done += good
-    return LoadReport(
-        pages=done,
-        bytes_read=bytes_read,
-        bytes_headers=bytes_headers,
-        bytes_needed=bytes_needed,
-        requests=requests,
-        failed=(failure,) if failure else (),
-        stopped=f"page {failure.page} of {len(pages)}: {failure.reason}" if failure else None,
-        seconds=watch.seconds,
-    )
+    def __init__(self, reader: Reader, legs: Sequence[Leg]) -> None:
+        self.reader = reader
+        self.dense = [leg for leg in legs if leg.lane.dense]
+        self.small = [leg for leg in legs if leg.lane.required and not leg.lane.dense]
+        self.extra = [leg for leg in legs if not (leg.lane.required or leg.lane.dense)]
+        self.limit = len(reader.pages)  # no page behind it can be restored
+        self.lost: dict[str, dict[int, Failure]] = {leg.lane.name: {} for leg in legs}
+        self.held = {leg.lane.name: self._stored(leg) for leg in self.small}
+        self.valid = {  # good to which page, as far as is known
+            leg.lane.name: min(leg.selection.unheld, default=self.limit) for leg in legs
+        }
+        self.dropped: dict[str, str] = {}
 
-
-def cut_window(
-    lanes: Sequence[Lane], arena: Arena, selections: Sequence[Selection], first: int, pages: int
-) -> list[Share]:
-    """Cut a window of ``pages`` pages from position ``first`` into a share for each lane."""
-    shares, start = [], 0
-    for lane, (rows, places) in zip(lanes, selections, strict=True):
-        begin, end = bisect_left(rows, first), bisect_left(rows, first + pages)
-        staging = arena.cut(start, end - begin, lane.read.page_bytes)
-        start += staging.numel()
-        mine = [row - first for row in rows[begin:end]]
-        shares.append(Share(lane, mine, places[begin:end], staging))
-    return shares
-
-
-def window_spans(share: Share, pages: Sequence[str]) -> list[Span]:
-    """Return the byte ranges that fill the share's staging, page by page."""
-    plan = share.lane.read
-    keys = plan.keys([pages[row] for row in share.rows])
-    columns = plan.expand(len(share.rows))
-    data = share.staging.view(-1).numpy().data
-    return [
-        Span(keys[key], start, stop, (data[place : place + stop - start],))
-        for key, start, stop, place in zip(
-            columns.key.tolist(),
-            columns.start.tolist(),
-            columns.stop.tolist(),
-            columns.place.tolist(),
-            strict=True,
+    def run(self) -> LoadReport:
+        done = 0  # pages of the dense components that are in the pool
+        while True:
+            end = self._end(self.limit)
+            shares, whole = self._read_small(end)
+            if whole:
+                done = self._stream(done, end, sum(share.staging.numel() for share in shares))
+                if done >= end and self.limit >= end:
+                    break
+        with self.reader.watch.stage("unpack"):
+            for share in shares:
+                share.unpack(end)
+        for leg in self.extra:
+            self._load_extra(leg, end)
+        reader = self.reader
+        failure = self._what_ended(end) if end < len(reader.pages) else None
+        reason = failure.reason if failure else "no later endpoint is stored"
+        return LoadReport(
+            pages=end,
+            bytes_read=reader.bytes_read,
+            bytes_headers=reader.bytes_headers,
+            bytes_needed=reader.bytes_needed,
+            requests=reader.requests,
+            failed=(failure,) if failure else (),
+            stopped=(
+                f"page {failure.page if failure else end} of {len(reader.pages)}: {reason}"
+                if end < len(reader.pages)
+                else None
+            ),
+            seconds=reader.watch.seconds,
+            valid={name: min(valid, end) for name, valid in self.valid.items()},
+            dropped=self.dropped,
         )
-    ]
+
+    def _stored(self, leg: Leg) -> set[int]:
+        """Return the pages of a small component that are stored, or are other ranks' to restore."""
+        rows = leg.selection.rows
+        with self.reader.watch.stage("stat"):
+            pages = [self.reader.pages[row] for row in rows]
+            gaps, _ = find_gaps(self.reader.store, want_of(leg.lane), pages, self.reader.damaged)
+        held = set(range(len(self.reader.pages))) - leg.selection.unheld
+        for n, key in gaps.items():
+            held.discard(rows[n])
+            self.lost[leg.lane.name][rows[n]] = Failure(key, rows[n], f"{key} is not stored")
+        return held
+
+    def _end(self, limit: int) -> int:
+        """Return the greatest endpoint up to ``limit`` that all small components can restore."""
+        sets = [
+            endpoints(leg.lane.coverage, self.held[leg.lane.name], limit, _page_tokens(leg))
+            for leg in self.small
+        ]
+        return greatest(*sets) if sets else limit
+
+    def _read_small(self, end: int) -> tuple[list[Share], bool]:
+        """Read what the small components need for ``end``; forget as held what is not whole."""
+        wanted = [pages_needed(leg.lane.coverage, end, _page_tokens(leg)) for leg in self.small]
+        if not any(wanted):
+            return [], True
+        shares, failures = self.reader.read(self.small, wanted, 0)
+        for leg, found in zip(self.small, failures, strict=True):
+            self.held[leg.lane.name] -= set(found)
+            self.lost[leg.lane.name] |= found
+        return shares, not any(failures)
+
+    def _stream(self, done: int, end: int, at: int) -> int:
+        """Move pages ``done..end`` of the dense components; return how many are in the pool.
+
+        Stops at the first page that a required one lacks, and sets the limit to it.
+        """
+        while done < end:
+            legs = [leg for leg in self.dense if self.valid[leg.lane.name] > done]
+            page_bytes = sum(leg.lane.read.page_bytes for leg in legs)
+            window = (self.reader.arena.size - at) // page_bytes if page_bytes else end
+            batch = range(done, min(done + window, end))
+            shares, failures = self.reader.read(legs, [batch] * len(legs), at)
+            stop = batch.stop
+            for leg, found in zip(legs, failures, strict=True):
+                self.lost[leg.lane.name] |= found
+                if leg.lane.required:
+                    stop = min([stop, *found])
+                elif found:
+                    self.valid[leg.lane.name] = min(found)
+                    self.dropped[leg.lane.name] = found[min(found)].reason
+            whole = stop == batch.stop
+            settled = stop if whole else self._end(stop)
+            with self.reader.watch.stage("unpack"):
+                for leg, share in zip(legs, shares, strict=True):
+                    share.unpack(min(settled, self.valid[leg.lane.name]))
+            done = max(done, settled)
+            if not whole:
+                self.limit = stop
+                break
+        return done
+
+    def _load_extra(self, leg: Leg, end: int) -> None:
+        """Load what an optional window or state needs for ``end``, or nothing of it."""
+        name = leg.lane.name
+        wanted = pages_needed(leg.lane.coverage, end, _page_tokens(leg))
+        reason = ""
+        if absent := leg.selection.unheld & set(wanted):
+            reason = f"page {min(absent)} has no slots"
+        elif wanted:
+            [share], [found] = self.reader.read([leg], [wanted], 0)
+            if found:
+                reason = found[min(found)].reason
+            else:
+                with self.reader.watch.stage("unpack"):
+                    share.unpack(end)
+        self.valid[name] = 0 if reason else end
+        if reason:
+            self.dropped[name] = reason
+
+    def _what_ended(self, end: int) -> Failure | None:
+        """Return what kept the load from going further than ``end``."""
+        ended = [
+            self.lost[leg.lane.name][self.limit]
+            for leg in self.dense
+            if leg.lane.required and self.limit in self.lost[leg.lane.name]
+        ]
+        if end < self.limit:  # the small ones could restore less than the dense ones
+            ended = [
+                failure
+                for leg in self.small
+                for row, failure in sorted(self.lost[leg.lane.name].items())
+                if row in pages_needed(leg.lane.coverage, self.limit, _page_tokens(leg))
+            ]
+        return ended[0] if ended else None
 
 
-def good_prefix(
-    shares: Sequence[Share],
-    pages: Sequence[str],
-    spans: Sequence[Span],
-    outcomes: Outcomes,
-    verify: bool,  # noqa: FBT001
-    damaged: RecentKeys,
-) -> tuple[int, Failure | None]:
-    """Return how many leading pages were read and are whole, and what ended the prefix.
-
-    What was read behind the first failure is checked too, so that one save heals all of it.
-    """
-    good = len(pages)
-    failure: Failure | None = None
-    at = 0  # where the spans of a lane's page begin
-    for share in shares:
-        width = len(share.lane.read.spans.key)
-        for n, row in enumerate(share.rows):
-            bad = next((i for i in range(at, at + width) if outcomes.codes[i] != Outcome.OK), None)
-            at += width
-            found: Failure | None = None
-            if bad is not None:
-                found = _unread(bad, spans, outcomes)
-            elif verify:
-                found = _verify_page(share, n, pages[row], damaged)
-            if found and row < good:
-                good, failure = row, found
-    return good, failure
-
-
-def _unread(i: int, spans: Sequence[Span], outcomes: Outcomes) -> Failure:
-    key = spans[i].key
-    missing = outcomes.codes[i] == Outcome.MISS
-    return Failure(key, 0, f"{key} is not stored" if missing else str(outcomes.errors[i]))
-
-
-def _verify_page(share: Share, row: int, page: str, damaged: RecentKeys) -> Failure | None:
-    """Check all that was read of a page, remember what is bad, and return the first of it."""
-    plan, form = share.lane.read, share.lane.format
-    data = share.staging[row].numpy().data
-    failure: Failure | None = None
-    for c, chunk in enumerate(plan.chunks):
-        size = form.header_bytes + plan.slabs[c] * chunk.slab_bytes
-        read = data[plan.place[c] : plan.place[c] + size]
-        damage = form.check(page, chunk, read, plan.first_slab[c], plan.slabs[c])
-        if damage:
-            damaged.remember(damage.key)
-            failure = failure or Failure(damage.key, 0, str(damage))
-    return failure
+def _page_tokens(leg: Leg) -> int:
+    return leg.lane.format.namespace.spec.page_tokens

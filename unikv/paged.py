@@ -4,7 +4,7 @@ A pool is the engine's own memory: blocks of tokens (or single slots) in one ten
 The views here share that memory, so it is only as alive and as right as the engine keeps it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from unikv.pool_layouts import (
     view_rows,
     view_slots,
 )
+from unikv.pool_state import view_states
 from unikv.regions import Region
 from unikv.spec import DTYPES, KVSpec
 
@@ -95,6 +96,19 @@ class PagedCache:
             dtype: the logical dtype, where the engine keeps it in integers, as fp8 in uint8.
         """
         return cls._of([(view,) for view in view_rows(rows, "rows")], dtype)
+
+    @classmethod
+    def states(cls, spec: KVSpec, tensors: Mapping[str, Sequence[Tensor]]) -> "PagedCache":
+        """Return a pool of recurrent states.
+
+        Args:
+            spec: of kind "state"; its parts say what the tensors hold.
+            tensors: by part, one tensor (slots, ...) a layer of this rank: the part's shape, with
+                axis 0 cut to the groups that the rank holds, segment after segment.
+        """
+        if spec.kind != "state":
+            raise PoolError(f"states of a spec of kind {spec.kind!r}: want kind 'state'")
+        return cls._of(view_states(spec.state_parts, spec.kv_heads, tensors), None)
 
     @classmethod
     def packed(

@@ -1,6 +1,6 @@
 """Reports: what match, save and load answer. They know how nothing was done, only what."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,9 +8,10 @@ from typing import NamedTuple
 class Match(NamedTuple):
     """How much of a sequence is stored. A hint: the load decides."""
 
-    pages: int  # whole leading pages stored
+    pages: int  # whole leading pages that every required component can restore
     exact: bool  # False where a backend was not asked for every object
     first_missing: str | None  # key that ends the prefix; None when all is there
+    valid: Mapping[str, int] = {}
 
 
 class Failure(NamedTuple):
@@ -30,7 +31,9 @@ class SaveReport:
     failed: tuple[Failure, ...] = ()
     bytes_written: int = 0  # whole objects: header, payload and description
     pages: int = 0  # pages that this rank was to write; replicas write the others
+    unheld: int = 0  # pages skipped because the component had no slots for them
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: stat, pack, encode, put
+    components: Mapping[str, "SaveReport"] = field(default_factory=dict)  # of a save of several
 
     @property
     def ok(self) -> bool:
@@ -38,8 +41,9 @@ class SaveReport:
         return not self.failed
 
     @classmethod
-    def total(cls, reports: Sequence["SaveReport"]) -> "SaveReport":
+    def total(cls, components: Mapping[str, "SaveReport"]) -> "SaveReport":
         """Add up the reports of several components."""
+        reports = components.values()
         stages = {stage for report in reports for stage in report.seconds}
         return cls(
             stored=sum(report.stored for report in reports),
@@ -47,13 +51,15 @@ class SaveReport:
             failed=tuple(failure for report in reports for failure in report.failed),
             bytes_written=sum(report.bytes_written for report in reports),
             pages=max((report.pages for report in reports), default=0),
+            unheld=sum(report.unheld for report in reports),
             seconds={s: sum(r.seconds.get(s, 0.0) for r in reports) for s in sorted(stages)},
+            components=components,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What one load did. ``pages`` leading pages are in the pool; the rest of it is untouched."""
+    """What one load did. ``pages`` leading pages are in the pools, those that an endpoint needs."""
 
     pages: int = 0
     bytes_read: int = 0  # asked of the store: headers and slabs
@@ -63,6 +69,8 @@ class LoadReport:
     failed: tuple[Failure, ...] = ()
     stopped: str | None = None  # why the prefix ended before the last page; None when it did not
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: plan, get, verify, unpack
+    valid: Mapping[str, int] = field(default_factory=dict)  # by component, the page it is good to
+    dropped: Mapping[str, str] = field(default_factory=dict)  # optional component and the reason
 
     @property
     def amplification(self) -> float:

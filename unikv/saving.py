@@ -85,6 +85,7 @@ def save_pages(
         failed=tuple(tally.failed),
         bytes_written=tally.written,
         pages=count,
+        unheld=len(selection.unheld),
         seconds=watch.seconds,
     )
 

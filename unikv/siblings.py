@@ -6,12 +6,11 @@ It moves no KV: it reads hint records and asks for sizes.
 from collections.abc import Sequence
 from time import monotonic
 
-from unikv.catalog import match_prefix
+from unikv.catalog import Want, match_bundle
 from unikv.errors import GridError, SpecError
 from unikv.hints import read_hints
 from unikv.lane import Lane
 from unikv.recent import RecentKeys
-from unikv.reports import Match
 from unikv.store import Store
 
 REFRESH_S = 30.0
@@ -36,22 +35,21 @@ class Siblings:
         self._lanes: dict[str, Lane] = {}  # by digest
         self._looked: float | None = None
 
-    def longest(
-        self, pages: Sequence[str], rows: Sequence[int], damaged: RecentKeys
-    ) -> tuple[Lane, Match]:
-        """Return the lane that holds the longest prefix of ``pages``, its own where they tie.
+    def longest(self, pages: Sequence[str], rows: Sequence[int], damaged: RecentKeys) -> Lane:
+        """Return the lane that restores most of ``pages`` by itself, its own where they tie.
 
-        Only the pages at ``rows``, those that this rank owns, are asked for; ``Match.pages``
-        counts the prefix of all.
+        Only the pages at ``rows``, those that this rank owns, are asked for.
         """
-        own, best = self._own, self._match(self._own, pages, rows, damaged)
-        if best.pages == len(pages):
-            return own, best
-        for lane in self.others():
-            found = self._match(lane, pages, rows, damaged)
-            if found.pages > best.pages:
-                own, best = lane, found
-        return own, best
+        others = self.others()
+        if not others:
+            return self._own
+        mine = [pages[row] for row in rows]
+        best, most = self._own, self._reach(self._own, mine, damaged)
+        for lane in others if most < len(mine) else ():
+            reach = self._reach(lane, mine, damaged)
+            if reach > most:
+                best, most = lane, reach
+        return best
 
     def others(self) -> list[Lane]:
         """Return the siblings' lanes; looks for new ones every `REFRESH_S` seconds."""
@@ -74,10 +72,12 @@ class Siblings:
                 if fits:
                     self._lanes[digest] = lane
 
-    def _match(
-        self, lane: Lane, pages: Sequence[str], rows: Sequence[int], damaged: RecentKeys
-    ) -> Match:
-        needs = [(lane.format, lane.read.chunks)]
-        found = match_prefix(self._store, needs, [pages[row] for row in rows], damaged)
-        whole = found.pages == len(rows)
-        return found._replace(pages=len(pages) if whole else rows[found.pages])
+    def _reach(self, lane: Lane, pages: Sequence[str], damaged: RecentKeys) -> int:
+        return match_bundle(
+            self._store, [want_of(lane)._replace(required=True)], pages, damaged
+        ).pages
+
+
+def want_of(lane: Lane) -> Want:
+    """Return what a lane needs to be stored of a page."""
+    return Want(lane.name, lane.format, lane.read.chunks, lane.coverage, lane.required)

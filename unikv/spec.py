@@ -187,7 +187,7 @@ class KVSpec:
         if self.kind == "rows":
             return (Part("row", self.rows_per_page, self.row_bytes),)
         if self.kind == "state":
-            return tuple(Part(p.name, 1, p.size_bytes // self.kv_heads) for p in self.state_parts)
+            return tuple(part for p in self.state_parts for part in _state_rows(p, self.kv_heads))
         width = self.head_dim * DTYPES[self.dtype]
         if self.kind == "mla":
             return (Part("latent", self.page_tokens, width),)
@@ -238,6 +238,16 @@ class KVSpec:
 
 
 _FACT_NAMES = tuple(sorted({name for facts in FACTS.values() for name in facts}))
+
+
+def _state_rows(part: StatePart, groups: int) -> list[Part]:
+    """Return a part of each segment of a state's tensor: a group holds its share of every one."""
+    step = part.size_bytes // part.shape[0]
+    if not part.segments:
+        return [Part(part.name, 1, part.size_bytes // groups)]
+    return [
+        Part(f"{part.name}.{n}", 1, size // groups * step) for n, size in enumerate(part.segments)
+    ]
 
 
 def _check_positive(name: str, value: object, limit: int = _MAX_LAYER_BYTES) -> None:

@@ -121,6 +121,9 @@ class Topology:
                 )
             return list(range(0, spec.layers + 1, spec.layers // self.pp))
         bounds = [0, *accumulate(self.pp_layers)]
+        if spec.layer_ids[0] >= bounds[-1]:  # a draft's layers, behind the target's: last stage
+            bounds[-1] = spec.layer_ids[-1] + 1
+            return bounds
         if whole and bounds[-1] != spec.layers:
             raise TopologyError(
                 f"pp_layers={self.pp_layers} sum to {bounds[-1]}: want a sum of {spec.layers}, "

@@ -107,7 +107,7 @@ def test_B92_a_hole_is_reported_then_filled_alone(world: World, store: MemorySto
     assert report.pages == 3
     assert world.holds(side, 3)
     assert gone[0] in (report.stopped or "")
-    assert side.client.match(world.pages) == (3, True, gone[0])
+    assert side.client.match(world.pages)[:3] == (3, True, gone[0])
     [saved] = world.save(store, Topology())
     assert (saved.stored, saved.existed) == (1, 59)
     [(side, report)] = world.load(store, Topology())
@@ -139,7 +139,7 @@ def test_no_pages_is_no_work(world: World, store: MemoryStore) -> None:
     side = world.side(store, Topology().rank())
     assert side.client.load([], side.slots[:0]).pages == 0
     assert side.client.save([], side.slots[:0]).ok
-    assert side.client.match([]) == (0, True, None)
+    assert side.client.match([])[:3] == (0, True, None)
 
 
 def test_a_stage_without_layers_of_the_component_loads_all_and_reads_nothing(

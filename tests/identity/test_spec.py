@@ -27,7 +27,9 @@ def test_parts_are_what_a_slab_holds_in_order() -> None:
 
 def test_B16_a_group_holds_its_share_of_every_segment() -> None:
     spec = KVSpec.state(**STATE)
-    assert spec.parts == (Part("conv", 1, (2 + 2 + 4) * 3 * 2), Part("ssm", 1, 16 * 2 * 4))
+    widths = [size * 3 * 2 for size in (2, 2, 4)]  # a part a segment: each is cut by itself
+    segments = [Part(f"conv.{n}", 1, width) for n, width in enumerate(widths)]
+    assert spec.parts == (*segments, Part("ssm", 1, 16 * 2 * 4))
     assert spec.layer_bytes == CONV.size_bytes + SSM.size_bytes
 
 

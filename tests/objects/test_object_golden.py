@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from unikv.namespace import Namespace, Options
 from unikv.objects import ObjectFormat, parse_header, parse_object_text
-from unikv.spec import KVSpec, StatePart
+from unikv.spec import KVSpec, Part, StatePart
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -82,12 +82,18 @@ def make_format(case: Case) -> ObjectFormat:
     return ObjectFormat.of(namespace, TAG_KEY if namespace.tags == "blake3_keyed" else None)
 
 
+def golden_parts(spec: KVSpec) -> list[Part]:
+    """Return the parts of a slab; a state's by tensor, since one group has its segments in a row."""
+    groups = spec.kv_heads
+    return [Part(p.name, 1, p.size_bytes // groups) for p in spec.state_parts] or list(spec.parts)
+
+
 def make_payload(form: ObjectFormat, suffix: str) -> bytes:
     """Fill a chunk with bytes that tell where they belong; see tests/golden/README.md."""
     chunk = next(chunk for chunk in form.grid.chunks if chunk.suffix == suffix)
     payload = bytearray()
     for layer in range(chunk.layers.start, chunk.layers.stop):
-        for number, part in enumerate(form.namespace.spec.parts):
+        for number, part in enumerate(golden_parts(form.namespace.spec)):
             for row in range(part.rows):
                 if chunk.phase is not None and row % form.namespace.phases != chunk.phase:
                     continue
