@@ -12,7 +12,7 @@ from unikv.store import KEY_BYTES, check_key
 OTHERS = "_"
 TEMPORARY = ".tmp"  # no key begins with a dot
 
-_is_page_key = re.compile(rf"[0-9a-f]{{64}}[0-9A-Za-z_.-]{{0,{KEY_BYTES - 64}}}\Z").match
+_is_page_key = re.compile(rf"[0-9a-f]{{64}}+[0-9A-Za-z_.-]{{0,{KEY_BYTES - 64}}}+\Z").match
 _FOLDER = re.compile(r"[0-9a-f]{2}\Z")
 
 

@@ -23,8 +23,7 @@ def read_spans(root: str, spans: Sequence[Span], batch: Batch) -> None:
     held: str | None = None  # the key whose file is open
     fd, size = -1, 0
     try:
-        for position, span in enumerate(spans):
-            key, start, stop, into = span
+        for position, (key, start, stop, into) in enumerate(spans):
             try:
                 if key != held:
                     path = path_of(root, key)
@@ -33,7 +32,7 @@ def read_spans(root: str, spans: Sequence[Span], batch: Batch) -> None:
                         os.close(last)
                     fd = try_open(path, READ)
                     if fd < 0:
-                        batch.codes[position] = _miss(fd, span)
+                        batch.codes[position] = _miss(fd, spans[position])
                         continue
                     # Tells the size at a quarter of what fstat costs. A pipe has no end to seek, a
                     # folder no bytes to read, a device is empty: none of them passes for an object.
@@ -46,7 +45,7 @@ def read_spans(root: str, spans: Sequence[Span], batch: Batch) -> None:
                     and view_bytes == stop - start
                     and os.preadv(fd, into, start) == view_bytes
                 ):
-                    _read(fd, span, size)
+                    _read(fd, spans[position], size)
             except (OSError, KeyFormatError) as error:
                 batch.fail(position, f"get {key!r:.200}", error)
             except BufferError as error:

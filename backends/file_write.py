@@ -2,10 +2,9 @@
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
 
 from unikv.backends.batch import item_bytes
 from unikv.backends.file_folders import make_folder
@@ -19,7 +18,7 @@ from unikv.store import Buffer, Outcome
 NO_FILE = -1
 """In place of the size of something that is no regular file."""
 
-Move: TypeAlias = Callable[[bytes, bytes], None]
+OK, EXISTED, _, _ = Outcome  # members of an enum are slow to look up
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
@@ -46,9 +45,9 @@ class Writer:
         size = item_bytes(buffers)
         found = _find(path)
         if found == size and not replace:
-            return Outcome.EXISTED
+            return EXISTED
+        move = rename_new if found is None and not replace else os.replace
         temp, fd = self._open_temp()
-        code = Outcome.FAILED
         try:
             try:
                 write_from(fd, buffers, size)
@@ -56,13 +55,17 @@ class Writer:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            new = found is None and not replace
-            code = self._publish(temp, key, path, size, rename_new if new else os.replace)
-        finally:
-            if code is not Outcome.OK:
-                with suppress(OSError):
-                    Path(os.fsdecode(temp)).unlink()
-        return code
+            try:
+                move(temp, path)
+            except FileNotFoundError:
+                make_folder(self._root, folder_of(key), durable=self._durable)
+                move(temp, path)
+        except FileExistsError:
+            return _overtake(temp, path, size)
+        except BaseException:
+            _discard(temp)
+            raise
+        return OK
 
     def _open_temp(self) -> tuple[bytes, int]:
         """Make a temporary file; return its path and its descriptor."""
@@ -75,20 +78,6 @@ class Writer:
             self._folder = self._temps.another(self._folder)
         path = self._folder.new_path()
         return path, os.open(path, _NEW_FILE, 0o600)
-
-    def _publish(self, temp: bytes, key: str, path: bytes, size: int, move: Move) -> Outcome:
-        """Give a whole file its name; its folder is made if need be."""
-        try:
-            try:
-                move(temp, path)
-            except FileNotFoundError:
-                make_folder(self._root, folder_of(key), durable=self._durable)
-                move(temp, path)
-        except FileExistsError:  # it was new, but another writer was first
-            if _find(path) == size:
-                return Outcome.EXISTED
-            os.replace(temp, path)  # noqa: PTH105 - a Path costs more than the call
-        return Outcome.OK
 
 
 def size_of(found: os.stat_result) -> int:
@@ -107,3 +96,22 @@ def _find(path: bytes) -> int | None:
         return size_of(os.fstat(fd))
     finally:
         os.close(fd)
+
+
+def _overtake(temp: bytes, path: bytes, size: int) -> Outcome:
+    """Finish a put that another writer overtook: what it wrote stays if its size is right."""
+    try:
+        if _find(path) != size:
+            os.replace(temp, path)  # noqa: PTH105 - a Path takes no bytes
+            return OK
+    except BaseException:
+        _discard(temp)
+        raise
+    _discard(temp)
+    return EXISTED
+
+
+def _discard(temp: bytes) -> None:
+    """Remove a temporary file; one that stays is swept later."""
+    with suppress(OSError):
+        Path(os.fsdecode(temp)).unlink()

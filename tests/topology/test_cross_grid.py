@@ -128,6 +128,17 @@ def test_each_context_rank_looks_at_its_own_pages_only() -> None:
         assert member.pool.holds(range(report.pages))
 
 
+def test_a_context_rank_chooses_by_the_pages_that_it_owns() -> None:
+    own, sibling = worlds(KV, Cut((0, 6), 4))
+    store = announced((sibling, PAGES), (own, 3))
+    store.delete([key for key in sibling.objects if key.startswith(own.path[2])])
+    first, second = own.fleet(store, Deployment(cp=2))
+    assert first.load(own.path).pages == 4  # by its own: the sibling has no page 2
+    assert first.pool.holds(range(4))
+    assert second.load(own.path).pages == PAGES  # by the sibling: its own has no page 3
+    assert second.pool.holds(range(PAGES))
+
+
 class Watched(MemoryStore):
     """A store that counts reads of hint records."""
 
