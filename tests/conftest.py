@@ -6,6 +6,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The shipped contract asserts in a module that pytest would not rewrite by itself.
+pytest.register_assert_rewrite("unikv.testing", "unikv.testing_ranges")
+
 settings.register_profile("unikv", deadline=None, max_examples=60)
 settings.register_profile(
     "ci",
