@@ -5,17 +5,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow demo-test lint format bench wheel clean
+.PHONY: demo test slow exhaustive demo-test lint format bench wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/unikv demo --write tp3,pp2 --read tp1,pp1
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow and not demo"
+	$(BIN)/pytest -m "not slow and not demo and not exhaustive"
 
 # Minutes, not seconds: kill -9 rounds, large Hypothesis fleets.
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+# Hours, by hand before a release: every size of every axis with every grid, byte for byte.
+exhaustive: $(VENV)/.dev
+	$(BIN)/pytest -m exhaustive
 
 # The demo's pairs and negative controls on the real model.
 demo-test: $(VENV)/.dev $(VENV)/.demo

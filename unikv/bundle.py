@@ -66,6 +66,13 @@ def check_bundle(components: Bundle, drafters: Sequence[Drafter] = ()) -> None:
             _check_riders(components, host, drafters)
 
 
+def model_layers(components: Bundle, drafters: Sequence[Drafter] = ()) -> int:
+    """Return how many layers the model has, drafts aside, as far as its components know."""
+    drafts = {name for drafter in drafters for name in drafter.components}
+    bodies = [c for name, c in components.items() if not c.packed and name not in drafts]
+    return 1 + max(c.spec.layer_ids[-1] for c in bodies or components.values())
+
+
 def _check_needs(components: Bundle) -> None:
     needs = {name: component.need for name, component in components.items()}
     for name, need in needs.items():

@@ -3,20 +3,22 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
+from unikv.bundle import model_layers
 from unikv.component import Component, name_components
 from unikv.coverage import Coverage, EveryPage, endpoints, greatest, pages_needed, valid_to
 from unikv.draft import Drafter
+from unikv.errors import TopologyError
 from unikv.grid import Chunk
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
-from unikv.pages import check_page_hash
+from unikv.pages import check_pages
 from unikv.planner import plan_read
 from unikv.reports import Match
 from unikv.store import UNKNOWN_SIZE, Store
 from unikv.topology import Rank
 
-FIRST_WINDOW = 64
-"""Pages asked for in the first batch of a match; each further batch asks for twice as many."""
+FIRST_KEYS = 512
+"""Objects asked for in the first batch of a match; each further batch asks for twice as many."""
 
 
 class Want(NamedTuple):
@@ -59,11 +61,15 @@ class Catalog:
     ) -> None:
         self._store = store
         self._wants: list[Want] = []
-        for name, component in name_components(components, drafters=drafters).items():
+        named = name_components(components, drafters=drafters)
+        layers = model_layers(named, drafters)
+        for name, component in named.items():
             form = ObjectFormat.keyless(component.namespace)
             chunks: Sequence[Chunk] = form.grid.chunks
             if ranks is not None:
-                boxes = [rank.box(component.spec) for rank in ranks]
+                if not ranks:
+                    raise TopologyError("ranks=[]: want the ranks to ask for, or None for all")
+                boxes = [rank.box(component.spec, layers) for rank in ranks]
                 touched = {c.index for box in boxes for c in plan_read(form, box).chunks}
                 chunks = [form.grid.chunks[index] for index in sorted(touched)]
             required = component.need == "required"
@@ -75,8 +81,7 @@ class Catalog:
         Raises:
             KeyFormatError: a text that is no page hash.
         """
-        for page in pages:
-            check_page_hash(page)
+        check_pages(pages)
         return match_bundle(self._store, self._wants, pages)
 
 
@@ -115,7 +120,7 @@ def match_prefix(
     """Return the longest prefix of pages whose wanted objects all have their right size."""
     exact = True
     sizes = [want.format.object_bytes(chunk) for want in wants for chunk in want.chunks]
-    window, start = FIRST_WINDOW, 0
+    window, start = max(1, FIRST_KEYS // max(1, len(sizes))), 0
     while sizes and start < len(pages):
         batch = pages[start : start + window]
         keys = [w.format.key(page, c) for page in batch for w in wants for c in w.chunks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unikv.bundle import Need, check_bundle
-from unikv.coverage import Coverage, choose_coverage
+from unikv.coverage import Coverage, choose_coverage, covers
 from unikv.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unikv.spec import KVSpec
 
 NO_QUANT = "none"
+SCALES = "scales"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +29,8 @@ class Component:
         pool: this rank's pool; a catalog needs none.
         sharded: which ranks own a page; see `Rank.shard`. None deals pages out over context
             ranks, False keeps them all on each (as a gathered indexer), True deals latents out
-            over tensor ranks where there are no context ranks.
+            over tensor ranks where there are no context ranks. State is kept by each (None is
+            False): whichever rank goes on needs it.
         need: "required" ends the usable prefix where it is missing; "optional" drops out alone
             and the report says up to where it is valid.
         coverage: which of its pages an endpoint needs; None: `Endpoints` for state, else
@@ -54,6 +56,8 @@ class Component:
     def __post_init__(self) -> None:
         rule = choose_coverage(self.spec.kind, self.coverage)
         object.__setattr__(self, "coverage", rule)
+        if self.sharded is None and self.spec.kind == "state":
+            object.__setattr__(self, "sharded", False)
 
     @property
     def spec(self) -> KVSpec:
@@ -81,6 +85,11 @@ def name_components(
     else:
         components = dict(given)
     for name, component in components.items():
+        if not isinstance(component, Component):
+            raise SpecError(
+                f"component {name!r:.80} is {type(component).__name__}: want Component(namespace, "
+                "pool)"
+            )
         if component.namespace.component != name:
             raise SpecError(
                 f"component {name!r} has a namespace of component "
@@ -98,10 +107,15 @@ def _check_scales(components: Mapping[str, Component]) -> None:
         # Packed rows (kind "rows") hold their scales inside.
         if namespace.quant == NO_QUANT or namespace.scales or component.spec.kind == "rows":
             continue
-        beside = [c for c in components.values() if c.source == name and c.need == "required"]
-        if not beside:
+        whole = [  # restored wherever the component is
+            c.need == "required" and covers(c.coverage, component.coverage, c.spec.page_tokens)
+            for other, c in components.items()
+            if other.endswith(SCALES) and c.source == name
+        ]
+        if not any(whole):
             raise SpecError(
                 f"component {name!r} has quant={namespace.quant!r} and its scales are nowhere: "
-                "want scales=<digest> in its namespace where they are fixed, or a required "
-                f"component with source={name!r} where they lie in the pool"
+                "want scales=<digest> in its namespace where they are fixed, or, where they lie in "
+                f"the pool, a required component {SCALES!r} (or of a name that ends so) with "
+                f"source={name!r} and coverage={component.coverage}"
             )

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 from unikv.dtypes import name_dtype
 from unikv.errors import SpecError
+from unikv.hf_numbers import read_head_dim, read_heads, read_layer_count, read_whole
 from unikv.hf_rope import read_rope
 from unikv.rope import Rope
 from unikv.spec import KVSpec
@@ -120,32 +121,23 @@ def read_spec(
     if latent is not None:
         return KVSpec.mla(
             layers=len(layers),
-            dim=_whole(facts, "kv_lora_rank") + _whole(facts, "qk_rope_head_dim", least=0),
+            dim=read_whole(facts, "kv_lora_rank") + read_whole(facts, "qk_rope_head_dim", least=0),
             dtype=name,
             page_tokens=page_tokens,
             layer_ids=layers,
         )
-    heads = _whole(facts, "num_attention_heads", "n_head", "n_heads")
+    heads = read_heads(facts)
     shared = facts.get("num_key_value_heads") is not None
-    head_dim = _read_head_dim(facts, heads)
+    head_dim = read_head_dim(facts)
     return KVSpec.mha(
         layers=len(layers),
-        kv_heads=_whole(facts, "num_key_value_heads") if shared else heads,
+        kv_heads=read_whole(facts, "num_key_value_heads") if shared else heads,
         head_dim=head_dim,
-        v_head_dim=head_dim if facts.get("v_head_dim") is None else _whole(facts, "v_head_dim"),
+        v_head_dim=head_dim if facts.get("v_head_dim") is None else read_whole(facts, "v_head_dim"),
         dtype=name,
         page_tokens=page_tokens,
         layer_ids=layers,
     )
-
-
-def _read_head_dim(facts: Mapping[str, object], heads: int) -> int:
-    if facts.get("head_dim") is not None:
-        return _whole(facts, "head_dim")
-    hidden = _whole(facts, "hidden_size", "n_embd", "d_model")
-    if hidden % heads:
-        raise SpecError(f"config without head_dim, and hidden size {hidden} over {heads} heads")
-    return hidden // heads
 
 
 def _read_layers(
@@ -153,7 +145,7 @@ def _read_layers(
     layer_types: Iterable[str] | None,
     layer_ids: Iterable[int] | None,
 ) -> tuple[int, ...]:
-    layers = _whole(facts, "num_hidden_layers", "n_layer", "n_layers")
+    layers = read_layer_count(facts)
     if layer_ids is not None:
         if layer_types is not None:
             raise SpecError("layer_types and layer_ids: want one")
@@ -216,14 +208,3 @@ def _check_types(types: list[str], wanted: Iterable[str]) -> tuple[str, ...]:
         fits = sorted(set(types) - set(_WITHOUT_CACHE))
         raise SpecError(f"layer_types {names!r:.200}: want some of {', '.join(fits)}")
     return kinds
-
-
-def _whole(facts: Mapping[str, object], *names: str, least: int = 1) -> int:
-    value = next((facts[name] for name in names if facts.get(name) is not None), None)
-    if type(value) is not int or value < least:
-        found = "no" if value is None else f"{value!r:.80} as"
-        raise SpecError(
-            f"config with {found} {names[0]}: want a whole number; raw config.json files leave out "
-            "defaults, a config that transformers has loaded does not"
-        )
-    return value

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from unikv.errors import SpecError
+from unikv.hf_numbers import read_head_dim, read_layer_count, read_whole
 from unikv.rope import Rope, canonical_rope
 
 # Settings outside of `rope_parameters` that shape K as well; absent or null means the default.
@@ -98,9 +99,9 @@ def _derive(facts: Mapping[str, object], found: dict[str, object]) -> dict[str, 
 
 def _partial(facts: Mapping[str, object]) -> object:
     factor = _first(facts, "partial_rotary_factor", "rotary_pct")
-    rotary, head = facts.get("rotary_dim"), facts.get("head_dim")
-    if factor is None and rotary is not None and head is not None:
-        return _number("rotary_dim", rotary) / _number("head_dim", head)
+    rotary = facts.get("rotary_dim")
+    if factor is None and rotary is not None:
+        return _number("rotary_dim", rotary) / _number("head_dim", read_head_dim(facts))
     return factor
 
 
@@ -110,8 +111,8 @@ def _layers_without(facts: Mapping[str, object]) -> object:
     if flags == [] and every is None:
         raise SpecError("no_rope_layers [] without no_rope_layer_interval: want either of them")
     if not flags and every is not None:
-        layers = int(_number("num_hidden_layers", facts.get("num_hidden_layers")))
-        step = int(_number("no_rope_layer_interval", every))
+        layers = read_layer_count(facts)
+        step = read_whole(facts, "no_rope_layer_interval")
         flags = [int((layer + 1) % step != 0) for layer in range(layers)]
     if flags is not None and not isinstance(flags, list):
         raise SpecError(f"no_rope_layers {flags!r:.80}: want a list with a 0 or 1 for each layer")
@@ -130,6 +131,8 @@ def _first(facts: Mapping[str, object], *names: str) -> object:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise SpecError(f"{name} {value!r:.80}: want a number above 0, since RoPE depends on it")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**63:
+        raise SpecError(
+            f"{name} {value!r:.80}: want a number above 0 and below 2^63, since RoPE depends on it"
+        )
     return value

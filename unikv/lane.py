@@ -57,7 +57,14 @@ class Lane:
 
     @classmethod
     def of(
-        cls, name: str, component: Component, rank: Rank, *, writers: Writers, tag_key: bytes | None
+        cls,
+        name: str,
+        component: Component,
+        rank: Rank,
+        *,
+        model_layers: int,
+        writers: Writers,
+        tag_key: bytes | None,
     ) -> "Lane":
         """Check the pool against the rank's box and return the lane.
 
@@ -69,7 +76,7 @@ class Lane:
         if component.pool is None:
             raise PoolError(f"component {name!r} has no pool: a client moves bytes, a catalog asks")
         spec = component.namespace.spec
-        box = rank.box(spec)
+        box = rank.box(spec, model_layers)
         component.pool.check(spec, box)
         return cls(
             name,
@@ -124,12 +131,31 @@ class Lane:
         spec = self.format.namespace.spec
         return max(1, len(pages_needed(self.coverage, 2**20, spec.page_tokens)))
 
-    def to_store(self, endpoints: Collection[int] | None, pages: int) -> Collection[int]:
-        """Return the positions to store so that ``endpoints`` can be restored; None: all."""
-        if endpoints is None or self.dense:
-            return range(pages)
-        page_tokens = self.format.namespace.spec.page_tokens
-        return pages_to_store(self.coverage, endpoints, pages, page_tokens)
+    def to_store(
+        self, selection: Selection, endpoints: Collection[int] | None, pages: int
+    ) -> Selection:
+        """Return what of a selection to store so that ``endpoints`` can be restored; None: all.
+
+        Raises:
+            PoolError: two of the pages name one state: a slot holds the state of one.
+            SpecError: an endpoint that the pages do not reach.
+        """
+        wanted: Collection[int] = range(pages)
+        if endpoints is not None:
+            page_tokens = self.format.namespace.spec.page_tokens
+            needed = pages_to_store(self.coverage, endpoints, pages, page_tokens)
+            wanted = wanted if self.dense else frozenset(needed)
+        kept = selection.keep(wanted)
+        if isinstance(self.coverage, Endpoints):
+            slots = kept.places.flatten().tolist()
+            if len(set(slots)) < len(slots):
+                again = next(slot for slot in slots if slots.count(slot) > 1)
+                raise PoolError(
+                    f"component {self.name!r} would store slot {again} as the state of "
+                    f"{slots.count(again)} pages: want the slot of one, and -1 for pages whose "
+                    "state is gone (or endpoints= to say which page it is of)"
+                )
+        return kept._replace(unheld=frozenset(row for row in selection.unheld if row in wanted))
 
     def select(self, slots: Slots | int, pages: int, *, write: bool) -> Selection:
         """Return which of ``pages`` pages this rank moves and where they lie in its pool.
@@ -142,10 +168,15 @@ class Lane:
             PoolError: slots that do not fit the pages or the pool.
         """
         state = isinstance(self.coverage, Endpoints)
+        if isinstance(slots, int) and not state:
+            raise PoolError(
+                f"slot {slots} for all pages of component {self.name!r}: want a row a page, since "
+                "each has a place of its own"
+            )
         table = torch.full((pages, 1), slots) if isinstance(slots, int) else as_table(slots)
         if len(table) != pages:
             raise PoolError(f"{pages} pages, but slots of component {self.name!r} for {len(table)}")
-        unheld = self._unheld(table, write=write)
+        unheld = self.find_unheld(table, write=write)
         if unheld and self.dense and self.required:
             raise PoolError(
                 f"page {min(unheld)} has no slots in component {self.name!r}: want them, since "
@@ -156,11 +187,16 @@ class Lane:
         if self.shard.ranks > 1 and rows:
             owned, table = self._owned(table)
             rows = [rows[n] for n in owned]
-        places = self.pool.index(table, self.page_rows, write=write and not state)
+        # Two pages in one place are wrong both ways; of states only one is moved.
+        places = self.pool.index(table, self.page_rows, write=not state)
         return Selection(rows, places, unheld)
 
-    def _unheld(self, table: Tensor, *, write: bool) -> frozenset[int]:
-        """Return the rows of a table that hold nothing: -1, or the engine's null slot."""
+    def find_unheld(self, table: Tensor, *, write: bool) -> frozenset[int]:
+        """Return the rows of a table that hold nothing: -1, or the engine's null slot.
+
+        Raises:
+            PoolError: a null slot to ``write`` to, or a page that has slots and -1.
+        """
         if not table.numel():
             return frozenset()
         nothing = table == -1

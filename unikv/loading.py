@@ -2,16 +2,24 @@
 
 It writes no object. Small components (windows, state) are read first, for the endpoint that they
 can restore; then those of every page, by windows from the head. What fails moves the endpoint
-back, and the small ones are read again for the new one. Small ones reach the pool last.
+back, and the small ones are read again for the new one, before anything is unpacked. Small ones
+reach the pool last.
 """
 
 from collections.abc import Sequence
 
 from unikv.catalog import find_gaps
 from unikv.coverage import endpoints, greatest, pages_needed
+from unikv.lane import Lane
 from unikv.reading import Leg, Reader, Share
 from unikv.reports import Failure, LoadReport
 from unikv.siblings import want_of
+
+MOST_ERRORS = 4
+"""Reads of windows and states that a store may fail in one load before the load gives up on them.
+
+What is missing or damaged is not counted: that is looked for further ahead, however often.
+"""
 
 
 def load_pages(reader: Reader, legs: Sequence[Leg]) -> LoadReport:
@@ -27,31 +35,42 @@ class _Load:
         self.dense = [leg for leg in legs if leg.lane.dense]
         self.small = [leg for leg in legs if leg.lane.required and not leg.lane.dense]
         self.extra = [leg for leg in legs if not (leg.lane.required or leg.lane.dense)]
-        self.limit = len(reader.pages)  # no page behind it can be restored
+        pages = len(reader.pages)
+        self.limit = pages  # no page behind it can be restored
+        self.valid = {leg.lane.name: pages for leg in legs}  # good to which page, as far as known
+        self.dropped: dict[str, str] = {}
+        self.errors = 0  # reads of small components that the store failed
+        for lane, selection in self.dense:
+            if selection.unheld:  # of an optional one
+                first = min(selection.unheld)
+                self._drop(lane.name, first, f"page {first}: {_no_slots(lane)}")
         self.lost: dict[str, dict[int, Failure]] = {leg.lane.name: {} for leg in legs}
         self.held = {leg.lane.name: self._stored(leg) for leg in self.small}
-        self.valid = {  # good to which page, as far as is known
-            leg.lane.name: min(leg.selection.unheld, default=self.limit) for leg in legs
-        }
-        self.dropped: dict[str, str] = {}
+        self.at = sum(  # bytes of the arena that are for the small ones
+            leg.lane.read.page_bytes * min(pages, leg.lane.window_pages) for leg in self.small
+        )
 
     def run(self) -> LoadReport:
-        done = 0  # pages of the dense components that are in the pool
-        while True:
-            end = self._end(self.limit)
-            shares, whole = self._read_small(end)
-            if whole:
-                done = self._stream(done, end, sum(share.staging.numel() for share in shares))
-                if done >= end and self.limit >= end:
-                    break
+        end, small = self._settle()
+        done = 0
+        while done < end:
+            shares, stop = self._read_dense(done, end)
+            if self.limit < end:
+                end, small = self._settle()
+            with self.reader.watch.stage("unpack"):
+                for share in shares:
+                    share.unpack(min(end, self.valid[share.lane.name]))
+            done = stop
         with self.reader.watch.stage("unpack"):
-            for share in shares:
+            for share in small:
                 share.unpack(end)
         for leg in self.extra:
             self._load_extra(leg, end)
-        reader = self.reader
-        failure = self._what_ended(end) if end < len(reader.pages) else None
-        reason = failure.reason if failure else "no later endpoint is stored"
+        return self._report(end)
+
+    def _report(self, end: int) -> LoadReport:
+        reader, pages = self.reader, len(self.reader.pages)
+        failure, stopped = self._what_ended(end) if end < pages else (None, None)
         return LoadReport(
             pages=end,
             bytes_read=reader.bytes_read,
@@ -59,14 +78,10 @@ class _Load:
             bytes_needed=reader.bytes_needed,
             requests=reader.requests,
             failed=(failure,) if failure else (),
-            stopped=(
-                f"page {failure.page if failure else end} of {len(reader.pages)}: {reason}"
-                if end < len(reader.pages)
-                else None
-            ),
+            stopped=stopped,
             seconds=reader.watch.seconds,
             valid={name: min(valid, end) for name, valid in self.valid.items()},
-            dropped=self.dropped,
+            dropped={n: why for n, why in self.dropped.items() if self.valid[n] < end},
         )
 
     def _stored(self, leg: Leg) -> set[int]:
@@ -74,95 +89,101 @@ class _Load:
         rows = leg.selection.rows
         with self.reader.watch.stage("stat"):
             pages = [self.reader.pages[row] for row in rows]
-            gaps, _ = find_gaps(self.reader.store, want_of(leg.lane), pages, self.reader.damaged)
+            # What was damaged when last read is read again: somebody may have healed it.
+            gaps, _ = find_gaps(self.reader.store, want_of(leg.lane), pages)
         held = set(range(len(self.reader.pages))) - leg.selection.unheld
         for n, key in gaps.items():
             held.discard(rows[n])
-            self.lost[leg.lane.name][rows[n]] = Failure(key, rows[n], f"{key} is not stored")
+            self.lost[leg.lane.name][rows[n]] = Failure(
+                key, rows[n], f"{key} is not stored whole", "missing"
+            )
         return held
 
-    def _end(self, limit: int) -> int:
-        """Return the greatest endpoint up to ``limit`` that all small components can restore."""
-        sets = [
-            endpoints(leg.lane.coverage, self.held[leg.lane.name], limit, _page_tokens(leg))
-            for leg in self.small
-        ]
-        return greatest(*sets) if sets else limit
-
-    def _read_small(self, end: int) -> tuple[list[Share], bool]:
-        """Read what the small components need for ``end``; forget as held what is not whole."""
-        wanted = [pages_needed(leg.lane.coverage, end, _page_tokens(leg)) for leg in self.small]
-        if not any(wanted):
-            return [], True
-        shares, failures = self.reader.read(self.small, wanted, 0)
-        for leg, found in zip(self.small, failures, strict=True):
-            self.held[leg.lane.name] -= set(found)
-            self.lost[leg.lane.name] |= found
-        return shares, not any(failures)
-
-    def _stream(self, done: int, end: int, at: int) -> int:
-        """Move pages ``done..end`` of the dense components; return how many are in the pool.
-
-        Stops at the first page that a required one lacks, and sets the limit to it.
-        """
-        while done < end:
-            legs = [leg for leg in self.dense if self.valid[leg.lane.name] > done]
-            page_bytes = sum(leg.lane.read.page_bytes for leg in legs)
-            window = (self.reader.arena.size - at) // page_bytes if page_bytes else end
-            batch = range(done, min(done + window, end))
-            shares, failures = self.reader.read(legs, [batch] * len(legs), at)
-            stop = batch.stop
-            for leg, found in zip(legs, failures, strict=True):
+    def _settle(self) -> tuple[int, list[Share]]:
+        """Read the small components for the greatest endpoint up to the limit that they restore."""
+        while True:
+            if self.errors > MOST_ERRORS:  # the store is failing: trying on would take for ever
+                self.held = {name: set() for name in self.held}
+            sets = [
+                endpoints(
+                    leg.lane.coverage, self.held[leg.lane.name], self.limit, _page_tokens(leg)
+                )
+                for leg in self.small
+            ]
+            end = greatest(*sets) if sets else self.limit
+            wanted = [pages_needed(leg.lane.coverage, end, _page_tokens(leg)) for leg in self.small]
+            if not any(wanted):
+                return end, []
+            shares, failures = self.reader.read(self.small, wanted, 0)
+            for leg, found in zip(self.small, failures, strict=True):
+                self.held[leg.lane.name] -= set(found)
                 self.lost[leg.lane.name] |= found
-                if leg.lane.required:
-                    stop = min([stop, *found])
-                elif found:
-                    self.valid[leg.lane.name] = min(found)
-                    self.dropped[leg.lane.name] = found[min(found)].reason
-            whole = stop == batch.stop
-            settled = stop if whole else self._end(stop)
-            with self.reader.watch.stage("unpack"):
-                for leg, share in zip(legs, shares, strict=True):
-                    share.unpack(min(settled, self.valid[leg.lane.name]))
-            done = max(done, settled)
-            if not whole:
-                self.limit = stop
-                break
-        return done
+                self.errors += any(failure.kind == "error" for failure in found.values())
+            if not any(failures):
+                return end, shares
+
+    def _read_dense(self, done: int, end: int) -> tuple[list[Share], int]:
+        """Read pages from ``done`` on of the dense components, as many as the arena holds.
+
+        Returns their shares and the page to go on at. Where a required one lacks a page, that is
+        the limit from now on.
+        """
+        legs = [leg for leg in self.dense if self.valid[leg.lane.name] > done]
+        page_bytes = sum(leg.lane.read.page_bytes for leg in legs)
+        window = (self.reader.arena.size - self.at) // page_bytes if page_bytes else end
+        stop = min(done + window, end)
+        wanted = [range(done, min(stop, self.valid[leg.lane.name])) for leg in legs]
+        shares, failures = self.reader.read(legs, wanted, self.at)
+        for leg, found in zip(legs, failures, strict=True):
+            self.lost[leg.lane.name] |= found
+            if found and leg.lane.required:
+                self.limit = min(self.limit, *found)
+            elif found:
+                first = found[min(found)]
+                self._drop(leg.lane.name, first.page, first.reason)
+        return shares, stop
+
+    def _drop(self, name: str, page: int, reason: str) -> None:
+        """Note that an optional component is good to ``page`` alone, and why."""
+        self.valid[name] = page
+        self.dropped[name] = reason
 
     def _load_extra(self, leg: Leg, end: int) -> None:
         """Load what an optional window or state needs for ``end``, or nothing of it."""
-        name = leg.lane.name
-        wanted = pages_needed(leg.lane.coverage, end, _page_tokens(leg))
-        reason = ""
-        if absent := leg.selection.unheld & set(wanted):
-            reason = f"page {min(absent)} has no slots"
+        lane, selection = leg
+        wanted = pages_needed(lane.coverage, end, _page_tokens(leg))
+        if absent := selection.unheld & set(wanted):
+            self._drop(lane.name, 0, f"page {min(absent)}: {_no_slots(lane)}")
         elif wanted:
             [share], [found] = self.reader.read([leg], [wanted], 0)
             if found:
-                reason = found[min(found)].reason
+                self._drop(lane.name, 0, found[min(found)].reason)
             else:
                 with self.reader.watch.stage("unpack"):
                     share.unpack(end)
-        self.valid[name] = 0 if reason else end
-        if reason:
-            self.dropped[name] = reason
 
-    def _what_ended(self, end: int) -> Failure | None:
-        """Return what kept the load from going further than ``end``."""
-        ended = [
-            self.lost[leg.lane.name][self.limit]
-            for leg in self.dense
-            if leg.lane.required and self.limit in self.lost[leg.lane.name]
+    def _what_ended(self, end: int) -> tuple[Failure | None, str]:
+        """Return what kept the load from going further than ``end``, and a sentence on it."""
+        total = len(self.reader.pages)
+        asked: list[tuple[Leg, Sequence[int]]] = [
+            (leg, [end]) for leg in self.dense if leg.lane.required
         ]
         if end < self.limit:  # the small ones could restore less than the dense ones
-            ended = [
-                failure
+            asked = [
+                (leg, pages_needed(leg.lane.coverage, self.limit, _page_tokens(leg)))
                 for leg in self.small
-                for row, failure in sorted(self.lost[leg.lane.name].items())
-                if row in pages_needed(leg.lane.coverage, self.limit, _page_tokens(leg))
             ]
-        return ended[0] if ended else None
+        for (lane, selection), pages in asked:
+            for page in pages:
+                if failure := self.lost[lane.name].get(page):
+                    return failure, f"page {page} of {total}: {failure.reason}"
+                if page in selection.unheld:
+                    return None, f"page {page} of {total}: {_no_slots(lane)}"
+        return None, f"page {end} of {total}: no later endpoint is stored"
+
+
+def _no_slots(lane: Lane) -> str:
+    return f"component {lane.name!r} has no slots for it"
 
 
 def _page_tokens(leg: Leg) -> int:

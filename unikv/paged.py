@@ -20,6 +20,7 @@ from unikv.pool_layouts import (
     Split,
     check_views,
     read_dtype,
+    route_layers,
     view_blocks,
     view_regions,
     view_rows,
@@ -112,17 +113,24 @@ class PagedCache:
 
     @classmethod
     def packed(
-        cls, buffer: Tensor, layers: Iterable[Sequence[Region]], *, dtype: str
+        cls,
+        buffer: Tensor,
+        layers: Iterable[Sequence[Region]] | Mapping[str, Sequence[Region]],
+        *,
+        dtype: str,
+        names: Sequence[str] | None = None,
     ) -> "PagedCache":
         """Return a pool inside one allocation.
 
         Args:
             buffer: the allocation, contiguous, of one axis and any dtype.
             layers: for each layer one region a part, in bytes: each states its own offset, sizes
-                and strides, so layers may lie at any distance and in any order.
+                and strides, so layers may lie at any distance and in any order. Or regions by the
+                engine's names of layers, other components' among them.
             dtype: the logical dtype of what the regions hold.
+            names: of this pool's layers in order, where regions go by name.
         """
-        return cls._of(view_regions(buffer, layers, dtype), dtype)
+        return cls._of(view_regions(buffer, route_layers(layers, names), dtype), dtype)
 
     @classmethod
     def _of(cls, layers: Sequence[Sequence[PoolView]], dtype: str | None) -> "PagedCache":

@@ -5,6 +5,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,16 @@ class TokenArray(Protocol):
 
 
 Tokens: TypeAlias = Iterable[int] | TokenArray
+
+
+def check_pages(pages: Sequence[str]) -> None:
+    """Raise `KeyFormatError` unless ``pages`` is a sequence of page hashes."""
+    if isinstance(pages, str) or not isinstance(pages, Sequence):
+        raise KeyFormatError(
+            f"pages of type {type(pages).__name__}: want a sequence of page hashes, in order"
+        )
+    for page in pages:
+        check_page_hash(page)
 
 
 def check_page_hash(text: object) -> None:
@@ -192,8 +203,10 @@ def page_hashes(
 
 def _pack_tokens(tokens: Tokens) -> bytes:
     """Return the ids as u32 little-endian."""
-    if isinstance(tokens, str | bytes | bytearray | memoryview):
-        raise SpecError(f"tokens of type {type(tokens).__name__}: want a list or array of ids")
+    if isinstance(tokens, str | bytes | bytearray | memoryview | AbstractSet | Mapping):
+        raise SpecError(
+            f"tokens of type {type(tokens).__name__}: want a list or array of ids, in order"
+        )
     values = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(values, Iterable):
         raise SpecError(f"tokens {values!r:.80}: want a list or one-dimensional array of ids")

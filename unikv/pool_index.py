@@ -89,6 +89,6 @@ def _check_unique(table: Tensor) -> None:
     if len(again):
         first, second = (int(order[again[0] + i]) // table.shape[1] for i in (0, 1))
         raise PoolError(
-            f"pages {first} and {second} both name {int(ids[again[0]])}: want a place each, "
-            "or the later page would overwrite the earlier"
+            f"pages {first} and {second} both name {int(ids[again[0]])}: want a place each, since "
+            "one cannot hold both"
         )

@@ -4,7 +4,7 @@ Whatever the layout, each tensor of a layer becomes uint8 (blocks, block_tokens,
 the engine's own strides. An axis that the shape alone cannot tell is an argument, never a guess.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -77,6 +77,22 @@ def view_regions(
     ]
 
 
+def route_layers(
+    layers: Iterable[Sequence[Region]] | Mapping[str, Sequence[Region]],
+    names: Sequence[str] | None,
+) -> Iterable[Sequence[Region]]:
+    """Return regions layer by layer: as they come, or those of ``names`` where they go by name."""
+    if not isinstance(layers, Mapping):
+        if names is not None:
+            raise PoolError(f"names {list(names)!r:.200} of regions without names: want a mapping")
+        return layers
+    if names is None or len(set(names)) != len(names):
+        raise PoolError(f"names {names!r:.200} of layers: want each layer of the pool once")
+    if missing := [name for name in names if name not in layers]:
+        raise PoolError(f"no regions for {missing!r:.200}: want names of {list(layers)!r:.400}")
+    return [layers[name] for name in names]
+
+
 def check_views(layers: Sequence[Sequence[PoolView]]) -> None:
     """Raise `PoolError` unless all layers are alike and no two rows share a byte."""
     for layer, views in enumerate(layers):
@@ -86,13 +102,11 @@ def check_views(layers: Sequence[Sequence[PoolView]]) -> None:
     named = [view for views in layers for view in views]
     regions = []
     for view in named:
-        blocks, tokens, heads, width = view.bytes.shape
-        block, token, head = view.bytes.stride()[:3]
-        region = Region(view.bytes.data_ptr(), (blocks, tokens, heads, width), (block, token, head))
+        region = region_of(view.bytes)
         if overlaps_itself(region):
             raise PoolError(
-                f"{view.name}: rows of {width} bytes at strides {region.strides} overlap: "
-                "want every row in memory of its own"
+                f"{view.name}: rows of {region.shape[3]} bytes at strides {region.strides} "
+                "overlap: want every row in memory of its own"
             )
         regions.append(region)
     if named and named[0].bytes.is_meta:
@@ -100,6 +114,13 @@ def check_views(layers: Sequence[Sequence[PoolView]]) -> None:
     if shared := find_overlap(regions):
         first, second = (named[i].name for i in shared)
         raise PoolError(f"{first} and {second} share memory: want a tensor each")
+
+
+def region_of(view: Tensor) -> Region:
+    """Return where a byte view lies in memory."""
+    blocks, tokens, heads, width = view.shape
+    block, token, head = view.stride()[:3]
+    return Region(view.data_ptr(), (blocks, tokens, heads, width), (block, token, head))
 
 
 def read_dtype(layers: Sequence[Sequence[PoolView]], declared: str | None) -> str:

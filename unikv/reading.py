@@ -98,10 +98,11 @@ class Reader:
             bad = next((i for i in cells if codes[i] != Outcome.OK), None)
             failure: Failure | None = None
             if bad is not None:
-                key = spans[bad].key
-                missing = codes[bad] == Outcome.MISS
-                reason = f"{key} is not stored" if missing else str(outcomes.errors[bad])
-                failure = Failure(key, row, reason)
+                key, error = spans[bad].key, outcomes.errors.get(bad)
+                if codes[bad] == Outcome.MISS:
+                    failure = Failure(key, row, f"{key} is not stored", "missing")
+                else:
+                    failure = Failure(key, row, str(error or f"{key} could not be read"))
             elif self.verify:
                 failure = self._verify(share, n, row)
             if failure:
@@ -119,7 +120,9 @@ class Reader:
             damage = form.check(self.pages[row], chunk, read, plan.first_slab[c], plan.slabs[c])
             if damage:
                 self.damaged.remember(damage.key)
-                failure = failure or Failure(damage.key, row, str(damage))
+                failure = failure or Failure(damage.key, row, str(damage), "damaged")
+            elif len(self.damaged):  # somebody else has healed it
+                self.damaged.forget(form.key(self.pages[row], chunk))
         return failure
 
 

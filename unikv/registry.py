@@ -33,7 +33,8 @@ def open_store(url: str) -> Store:
 
     ======================  =========================================================
     ``memory://``           a new, empty `MemoryStore` of this process
-    ``file:///path``        a `FileStore`; ``?durable=1`` outlives a loss of power
+    ``file:///path``        a `FileStore`; ``?durable=1`` outlives a loss of power,
+                            ``?readonly=1`` changes nothing and makes no folder
     ======================  =========================================================
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 
 class Match(NamedTuple):
@@ -14,12 +14,16 @@ class Match(NamedTuple):
     valid: Mapping[str, int] = {}
 
 
+FailureKind: TypeAlias = Literal["missing", "damaged", "error"]
+
+
 class Failure(NamedTuple):
     """One object that could not be stored or used, and why."""
 
     key: str
     page: int  # position in the call's pages
     reason: str
+    kind: FailureKind = "error"  # of the store; or the object is missing, or damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class SaveReport:
     failed: tuple[Failure, ...] = ()
     bytes_written: int = 0  # whole objects: header, payload and description
     pages: int = 0  # pages that this rank was to write; replicas write the others
-    unheld: int = 0  # pages skipped because the component had no slots for them
+    unheld: int = 0  # pages to store that were skipped: the component had no slots for them
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: stat, pack, encode, put
     components: Mapping[str, "SaveReport"] = field(default_factory=dict)  # of a save of several
 

@@ -170,7 +170,7 @@ def _put(
     outcomes = store.put([item for _, item in items], replace=replace)
     for n, ((at, item), code) in enumerate(zip(items, outcomes.codes, strict=True)):
         if code == Outcome.FAILED:
-            tally.failed.append(Failure(item.key, at, str(outcomes.errors[n])))
+            tally.failed.append(Failure(item.key, at, str(outcomes.errors.get(n) or "not stored")))
         elif code == Outcome.EXISTED:
             tally.existed += 1
         else:

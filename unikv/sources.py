@@ -28,18 +28,23 @@ def derive_table(lane: Lane, source: Lane, slots: Slots | int) -> Slots | int:
     """Return the slots of ``lane``'s pages, int64 (pages, rows), from those of its source.
 
     Where a page has as many rows in both pools they are the same slots. Else, as with an indexer
-    of one row a page, the source's pages must lie whole, one after another (`derive_slot`).
+    of one row a page, the source's pages must lie whole, one after another (`derive_slot`). A page
+    that the source does not hold has -1.
 
     Raises:
         PoolError: the source's pages do not lie so.
     """
-    if isinstance(slots, int) or lane.page_rows == source.page_rows:
+    if isinstance(slots, int):
         return slots
     table = as_table(slots)
     if not table.numel():
         return table
     rows = source.page_rows
-    unheld = (table == -1).all(1)
+    unheld = torch.zeros(len(table), dtype=torch.bool)
+    unheld[list(source.find_unheld(table, write=False))] = True
+    if lane.page_rows == rows:
+        same = lane.pool.block_tokens == source.pool.block_tokens
+        return (table if same else _as_slots(table, rows)).masked_fill(unheld[:, None], -1)
     table = _as_slots(table, rows)
     first = table[:, :1]
     whole = (table == first + torch.arange(rows)).all(1) & (first[:, 0] % rows == 0)

@@ -23,7 +23,14 @@ FACTS: dict[str, tuple[str, ...]] = {
 """The fields that each kind has beside ``layers``, ``layer_ids`` and ``page_tokens``."""
 
 _BLANK = {"kv_heads": 1, "dtype": "uint8", "state_parts": ()}  # others are 0 where a kind has none
-_LIMITS = {"layers": 2**16, "kv_heads": 2**16, "page_tokens": 2**20}  # others: _MAX_LAYER_BYTES
+LAYERS_LIMIT = 2**16
+"""Layers of a spec at most."""
+
+_LIMITS = {
+    "layers": LAYERS_LIMIT,
+    "kv_heads": 2**16,
+    "page_tokens": 2**20,
+}  # others: _MAX_LAYER_BYTES
 _MAX_LAYER_BYTES = 2**32 - 1  # the slab table of an object keeps lengths as u32
 _MAX_PAGE_BYTES = 2**40 - 1
 

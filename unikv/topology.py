@@ -96,13 +96,18 @@ class Topology:
             for tp in range(self.tp)
         ]
 
-    def stage_bounds(self, spec: KVSpec) -> list[int]:
+    def stage_bounds(self, spec: KVSpec, model_layers: int | None = None) -> list[int]:
         """Return the model layers at which stages begin, and the end: pp + 1 ascending numbers.
+
+        Args:
+            spec: of one component.
+            model_layers: layers of its model, where other components know of more; None: the
+                spec's own, so that layers 0, 1, 2... are taken for all of them.
 
         Raises:
             TopologyError: the stages are not told by the sizes, or do not fit the spec's layers.
         """
-        whole = spec.layer_ids == tuple(range(spec.layers))
+        whole = spec.layer_ids == tuple(range(model_layers or spec.layers))
         if self.pp_layers is None:
             if self.pp == 1:
                 return [0, spec.layer_ids[-1] + 1]
@@ -161,12 +166,12 @@ class Rank:
         dcp = f" dcp={self.dcp}" if self.topology.dcp > 1 else ""
         return f"rank tp={self.tp} pp={self.pp}{cp}{dcp} of {self.topology}"
 
-    def box(self, spec: KVSpec) -> Box:
+    def box(self, spec: KVSpec, model_layers: int | None = None) -> Box:
         """Return the layers, heads and tokens of ``spec`` that this rank holds; empty when none.
 
         Heads are global: contiguous shares, or one head on ``tp // kv_heads`` neighbours. Kinds
         without heads are held whole by every tensor rank, and kinds whose rows do not follow
-        tokens by every decode context rank.
+        tokens by every decode context rank. ``model_layers`` is as in `Topology.stage_bounds`.
 
         Raises:
             TopologyError: the sizes do not fit the spec's heads, layers or page.
@@ -178,7 +183,7 @@ class Rank:
         else:
             head = self.tp // self._head_replicas(spec)
             held = Interval(head, head + 1)
-        bounds = self.topology.stage_bounds(spec)
+        bounds = self.topology.stage_bounds(spec, model_layers)
         start, stop = bounds[self.pp], bounds[self.pp + 1]
         first, end = bisect_left(spec.layer_ids, start), bisect_left(spec.layer_ids, stop)
         return Box(Interval(first, end), held, self._phase(spec))

@@ -68,7 +68,7 @@ def test_what_readers_share_stays_as_the_oracle_made_it() -> None:
         assert contents(stored(world)) == world.objects
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_size_of_every_axis_reads_its_own(name: str, grid: str) -> None:

@@ -101,7 +101,7 @@ def test_a_folder_of_files_is_the_same_bytes_too(
     assert trees[0] == trees[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SMALL)
 def test_every_size_of_every_axis_stores_the_same_bytes_once(name: str) -> None:
     for deployment in every_deployment(name):
