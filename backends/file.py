@@ -24,28 +24,37 @@ class FileStore:
         root: the folder, made if there is none.
         durable: whether what this store writes outlives a loss of power (fsync of file and
             folder); nothing is said of an object that another wrote, which `put` finds there.
+        readonly: make and change nothing, in a folder that need not be writable: every item of a
+            `put` or `delete` fails, and `sweep` raises.
 
     Raises:
-        StoreError: ``root`` cannot be made, is no folder, or cannot be written to.
+        StoreError: ``root`` cannot be made, is no folder, or cannot be written to; if
+            ``readonly``: there is no such folder, or it cannot be read.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, durable: bool = False) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, durable: bool = False, readonly: bool = False
+    ) -> None:
         try:
             self.root = os.path.realpath(root)
             self.root.encode()  # paths are handed on as UTF-8
-            _prepare(Path(self.root))
+            (_require if readonly else _prepare)(Path(self.root))
         except (OSError, ValueError) as error:  # ValueError: NUL, or not UTF-8
             raise explain(f"open file store {os.fspath(root)!r:.300}", error) from error
         self._durable = durable
+        self._readonly = readonly
         self._temps = TempFolders(self.root)
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"FileStore({self.root!r}, durable={self._durable})"
+        readonly = ", readonly=True" if self._readonly else ""
+        return f"FileStore({self.root!r}, durable={self._durable}{readonly})"
 
     def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
         """Store each object as a file of its own; see `unikv.store.Store.put`."""
         self._require_open()
+        if self._readonly:
+            return self._refuse("put", [item.key for item in items])
         batch = Batch(len(items))
         writer = Writer(self.root, self._temps, durable=self._durable)
         written: dict[str, list[int]] = {}
@@ -85,6 +94,8 @@ class FileStore:
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object's file; see `unikv.store.Store.delete`."""
         self._require_open()
+        if self._readonly:
+            return self._refuse("delete", keys)
         batch = Batch(len(keys))
         with closing(Folders(self.root)) as folders:
             for position, key in enumerate(keys):
@@ -106,10 +117,12 @@ class FileStore:
         It never touches those of a live writer, in whatever process or container.
 
         Raises:
-            StoreError: a file could not be removed.
+            StoreError: a file could not be removed, or the store is read-only.
         """
         self._require_open()
         try:
+            if self._readonly:
+                raise _no_writing()
             return sweep(self.root)
         except OSError as error:
             raise explain(f"sweep {self.root!r}", error) from error
@@ -119,20 +132,30 @@ class FileStore:
         self._closed = True
         self._temps.close()
 
+    def _refuse(self, verb: str, keys: Sequence[str]) -> Outcomes:
+        """Fail every item of a batch that would change something."""
+        batch = Batch(len(keys))
+        for position, key in enumerate(keys):
+            batch.fail(position, f"{verb} {key!r:.200}", _no_writing())
+        return batch.outcomes()
+
     def _require_open(self) -> None:
         if self._closed:
             raise StoreError(f"this file store is closed: {self.root!r}")
 
 
 def open_url(url: StoreUrl) -> FileStore:
-    """Open ``file:///path``, with ``durable=1`` if stored objects shall outlive a power loss."""
+    """Open ``file:///path``, with ``durable=1`` if stored objects shall outlive a power loss.
+
+    With ``readonly=1`` nothing can be stored, and no folder is made.
+    """
     if url.authority or not url.path.strip("/"):
         raise UrlError(
             f"store URL {url.shown!r:.200}: want file:/// and the absolute path of a folder, "
             "as in file:///var/kv; hosts and relative paths are not for it"
         )
-    url.refuse_options_except("durable")
-    return FileStore(url.path, durable=url.flag("durable"))
+    url.refuse_options_except("durable", "readonly")
+    return FileStore(url.path, durable=url.flag("durable"), readonly=url.flag("readonly"))
 
 
 def _prepare(root: Path) -> None:
@@ -143,6 +166,18 @@ def _prepare(root: Path) -> None:
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         raise StoreError("it is not writable")
     os.close(ensure_parent(str(root)))
+
+
+def _require(root: Path) -> None:
+    """Raise `OSError` unless the root is a folder that can be read."""
+    if not root.is_dir():
+        raise StoreError("there is no such folder, and a store that is read-only makes none")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise StoreError("it is not readable")
+
+
+def _no_writing() -> StoreError:
+    return StoreError("the store is read-only: open it without readonly to change it")
 
 
 def _stat(folders: Folders, key: str) -> int | None:

@@ -11,6 +11,7 @@ _SHAPE = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)"
     r"(?:\?(?P<query>[^#]*))?\Z"
 )
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FLAGS = {"1": True, "0": False, "true": True, "false": False}
 
 
@@ -64,18 +65,25 @@ class StoreUrl:
         if text is None:
             return default
         if text not in _FLAGS:
-            raise UrlError(f"store URL {self.shown!r}: option {name} is {text!r:.40}, want 1 or 0")
+            raise UrlError(f"store URL {self.shown!r}: option {name}: want 1 or 0")
         return _FLAGS[text]
 
 
 def mask(text: str) -> str:
-    """Return ``text`` without user names, passwords, options and fragment."""
-    text = re.split(r"[?#]", text, maxsplit=1)[0]
-    head, at, tail = text.rpartition("@")
-    if not at:
-        return text
-    scheme, separator, _ = head.partition("://")
-    return f"{scheme}://***@{tail}" if separator else f"***@{tail}"
+    """Return ``text`` without user names, passwords, options and fragment.
+
+    Of a text with an ``@`` behind a ``?`` or ``#`` only the scheme stays: it may end a password.
+    """
+    scheme = _SCHEME.match(text)
+    front, *back = re.split(r"[?#]", text, maxsplit=1)
+    _, at, shown = front.rpartition("@")
+    if "@" in "".join(back):
+        at, shown = "***", ""
+    elif at:
+        at = "***@"
+    else:
+        return front
+    return f"{scheme[0] if scheme else ''}{at}{shown}"
 
 
 def parse_url(text: str) -> StoreUrl:
@@ -94,11 +102,17 @@ def parse_url(text: str) -> StoreUrl:
     if parts is None:
         raise UrlError(f"store URL {shown!r:.200}: want scheme://..., as in file:///var/kv")
     options: dict[str, str] = {}
-    for pair in filter(None, (parts["query"] or "").split("&")):
+    query = parts["query"] or ""
+    if "@" in query:  # whoever has a ? in a password means no option
+        raise UrlError(
+            f"store URL {shown!r:.200}: @ behind ?; write ? in a password as %3F, "
+            "and @ in an option as %40"
+        )
+    for place, pair in enumerate(filter(None, query.split("&")), 1):
         name, equals, value = pair.partition("=")
         name = _decode(name, shown)
-        if not (name and equals):
-            raise UrlError(f"store URL {shown!r:.200}: option {name!r:.80}: want name=value")
+        if not (name and equals):  # not shown: it may be the value alone
+            raise UrlError(f"store URL {shown!r:.200}: option {place} of it: want name=value")
         if name in options:
             raise UrlError(f"store URL {shown!r:.200}: option {name!r:.80} is given twice")
         options[name] = _decode(value, shown)

@@ -3,7 +3,7 @@
 Both clients read the same objects of the same files into pools of one shape; the one's namespace
 wrote them, the other's own grid is empty, so that it looks for siblings and asks for sizes first.
 
-Run: python benchmarks/bench_cross_grid.py [--rounds 21] [--pages 24] [--root FOLDER]
+Run: python benchmarks/bench_cross_grid.py [--rounds 101] [--pages 8] [--root FOLDER]
 """
 
 import argparse
@@ -122,8 +122,8 @@ def compare(case: Case, store: Store, pages: Sequence[str], rounds: int) -> floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--pages", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--pages", type=int, default=8)
     parser.add_argument("--root", type=Path, help="folder to store in; a temporary one by default")
     arguments = parser.parse_args()
     pages = page_hashes(range(arguments.pages * PAGE_TOKENS), PAGE_TOKENS)

@@ -1,11 +1,11 @@
 """File bench: `FileStore` against the raw loop with the same ranges and the same publish step.
 
 Run ``python benchmarks/bench_file.py --root DIR`` with DIR on the disk to measure. Each figure is
-the median, over pairs of small batches that take turns, of raw time / store time: 1.00 means that
-the store adds nothing. The raw loop has its paths at hand and checks nothing but counts of bytes. It
-publishes as the store does, if-absent: a look, a temporary file, renameat2; for ``blind put`` it does
-not look. ``get`` reads from the page cache, where nothing hides what the store costs; ``cold get``
-from the disk.
+the median, over pairs of batches that take turns, of raw time / store time: 1.00 means that the
+store adds nothing. The raw loop has its paths at hand and checks nothing but counts of bytes. It
+publishes as the store does, if-absent: a look, a temporary file, renameat2; for ``blind put`` it
+does not look. ``get`` reads from the page cache, where nothing hides what the store costs; ``cold
+get`` from the disk.
 """
 
 import argparse

@@ -5,13 +5,14 @@ It imports what is heavy inside ``run``, so that ``unikv --help`` answers at onc
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import unikv
 from unikv.errors import UnikvError
+from unikv.tools.output import printing
 
 COMMANDS = {
     "demo": "store a real model's KV cache as one topology and load it as another",
@@ -59,19 +60,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words behind ``unikv``; by default those of this process.
     """
-    args = build_parser().parse_args(arguments)
     try:
-        status: int = args.run(args)
-        sys.stdout.flush()
+        return _run(arguments)
     except UnikvError as error:
-        print(f"unikv: {error}", file=sys.stderr)
+        if sys.stderr is not None:  # print would choose standard output
+            with suppress(OSError):
+                print(f"unikv: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader (`| head`) has gone; without this the interpreter complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # what a shell shows for a process that SIGPIPE ended
     except KeyboardInterrupt:
         return 130  # likewise for SIGINT
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    with printing():
+        try:
+            args = build_parser().parse_args(arguments)
+        finally:  # --help prints, then leaves
+            sys.stdout.flush()
+    status: int = args.run(args)
+    with printing():
+        sys.stdout.flush()
     return status
 
 

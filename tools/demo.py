@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING
 
-from unikv.errors import SpecError, UrlError
+from unikv.errors import SpecError, TopologyError, UrlError
+from unikv.tools.output import printing
 
 if TYPE_CHECKING:
     from unikv.namespace import Namespace
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 PROMPT = Path(__file__).with_name("demo_prompt.txt")
 SCRATCH = "unikv-demo-kv-"
+RANKS = 64
+"""Ranks of a side at most."""
+
 QUESTION = "In one sentence: what is a cache?"
 
 DESCRIPTION = """\
@@ -67,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
         UnikvError: a rank failed.
     """
     # Cheap checks before costly steps: whoever mistyped a topology learns it at once.
-    from unikv.topology import Topology
-
-    write, read = Topology.parse(args.write), Topology.parse(args.read)
+    write, read = read_topology(args.write), read_topology(args.read)
     check_url(args.store)
     from unikv.tools.demo_model import Model, find_model, read_config
 
@@ -106,10 +108,11 @@ def run(args: argparse.Namespace) -> int:
                     kept=args.keep or args.store is not None,
                     advance=advance,
                 )
-    if args.json:
-        print(json.dumps(report.to_json(), indent=2))
-    else:
-        print_report(report)
+    with printing():
+        if args.json:
+            print(json.dumps(report.to_json(), indent=2))
+        else:
+            print_report(report)
     return report.exit_status
 
 
@@ -119,6 +122,25 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r:.60}: want a whole number from 1")
     return number
+
+
+def read_topology(text: str) -> "Topology":
+    """Return a topology that the demo can run.
+
+    Raises:
+        TopologyError: it is misspelled, deals out pages or tokens, or has more than `RANKS` ranks.
+    """
+    from unikv.topology import Topology
+
+    topology = Topology.parse(text)
+    if (topology.cp, topology.dcp) != (1, 1):
+        raise TopologyError(f"topology {topology}: the demo runs tp and pp; want no cp or dcp")
+    if topology.tp * topology.pp > RANKS:
+        raise TopologyError(
+            f"topology {topology} has {topology.tp * topology.pp:,} ranks, each a process of its "
+            f"own: want at most {RANKS} a side"
+        )
+    return topology
 
 
 def check_url(url: str | None) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 from unikv.tools.demo_deployment import Advance
 from unikv.tools.demo_job import Done
 from unikv.tools.demo_report import DemoReport, read_over_needed
+from unikv.tools.screen import open_console
 
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 """One for each writer in turn, so that the drawn grid shows the shape of the deployment."""
@@ -28,7 +29,7 @@ class Steps:
 
     def __init__(self) -> None:
         # The stream of now: the model's noisy parts redirect sys.stderr while they run.
-        console = Console(file=sys.stderr)
+        console = open_console(sys.stderr)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -62,7 +63,7 @@ class Steps:
 
 def print_report(report: DemoReport) -> None:
     """Print the whole report to standard output, 80 columns wide where no terminal says more."""
-    console = Console(highlight=False)
+    console = open_console()
     _print_identity(console, report)
     for title, table in (
         (f"Written by {report.write}, one process a rank", _written_table(report)),

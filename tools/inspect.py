@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         UnikvError: there is nothing to look at, and why.
     """
     from unikv.tools.lookup import inspect
+    from unikv.tools.output import printing
     from unikv.tools.reading import read_secret
     from unikv.tools.render import print_findings, print_json
 
@@ -66,10 +67,11 @@ def run(args: argparse.Namespace) -> int:
             tag_key=None if args.tag_key_file is None else read_secret(args.tag_key_file),
             tick=tick,
         )
-    if args.json:
-        print_json(findings)
-    else:
-        print_findings(findings, verbose=args.verbose)
+    with printing():
+        if args.json:
+            print_json(findings)
+        else:
+            print_findings(findings, verbose=args.verbose)
     return 0 if findings.ok else 1
 
 

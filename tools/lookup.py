@@ -2,8 +2,10 @@
 
 import re
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
+from unikv.backends.file import open_url
 from unikv.backends.url import mask, parse_url
 from unikv.errors import KeyFormatError, StoreError, UrlError
 from unikv.hints import Hint
@@ -101,7 +103,7 @@ def _find_file(url: str, target: str | None) -> Path | None:
         if path.is_dir():
             raise UrlError(f"{url!r:.300} is a folder: want file://{path.resolve()}")
         if not path.exists():
-            raise UrlError(f"{url!r:.300}: no such file, and no store URL as file:///var/kv")
+            raise UrlError(f"{mask(url)!r:.300}: no such file, and no store URL as file:///var/kv")
         if target is not None:
             raise UrlError(f"{url!r:.300} is a file: want a store URL before {target!r:.200}")
         return path
@@ -127,8 +129,10 @@ def _is_key(text: str) -> bool:
 
 
 def _open_existing(url: str) -> Store:
-    """Open a store, but make none: whoever looks may have mistyped."""
+    """Open a store, but make and change none: whoever looks may have mistyped, or only may look."""
     parts = parse_url(url)
-    if parts.scheme == "file" and parts.path and not folder_exists(parts.path):
+    if parts.scheme != "file":
+        return open_store(url)
+    if parts.path and not folder_exists(parts.path):
         raise StoreError(f"{parts.shown!r:.300}: there is no such folder")
-    return open_store(url)
+    return open_url(replace(parts, options={**parts.options, "readonly": "1"}))

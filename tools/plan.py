@@ -36,6 +36,9 @@ DEPLOYMENTS = 26
 RANKS = 4096
 """Ranks of a deployment at most: each has its figures."""
 
+PRICE_LIMIT = 1e15
+"""A price at most, so that no sum of costs leaves the finite numbers."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the words and options of ``unikv plan``."""
@@ -104,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         SpecError: the model or its identity is wrong.
         TopologyError: a topology is misspelled or too large, or none writes.
     """
+    from unikv.tools.output import printing
     from unikv.tools.plan_choice import make_plan
     from unikv.tools.plan_figures import Prices
     from unikv.tools.plan_model import read_model
@@ -112,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
     fleet = read_fleet(args.deploy, args.read_only)
     prices = Prices(args.put_price, args.get_price, args.storage_price)
     found = make_plan(read_model(args), fleet, args.tokens, prices)
-    (print_json if args.json else print_plan)(found)
+    with printing():
+        (print_json if args.json else print_plan)(found)
     return 0 if found.as_json()["ok"] else 1
 
 
@@ -172,11 +177,13 @@ def words(text: str) -> list[str]:
 
 
 def price(text: str) -> float:
-    """Return a finite number from 0."""
+    """Return a number from 0 to `PRICE_LIMIT`."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}: want a number from 0, such as 0.005")
+    if not 0 <= value <= PRICE_LIMIT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.60}: want a number from 0 to {PRICE_LIMIT:.0e}, such as 0.005"
+        )
     return value

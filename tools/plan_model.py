@@ -147,7 +147,7 @@ def _from_numbers(
     namespace = Namespace(  # which brings each text into its one spelling
         spec=_spec_of_numbers(args),
         weights=args.weights or UNVERSIONED,
-        rope=rope or "none",
+        rope="none" if rope is None else rope,
         model=label,
         component=args.component,
     )

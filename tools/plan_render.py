@@ -21,6 +21,7 @@ from unikv.tools.plan_figures import (
     PlanFigures,
     RankFigures,
 )
+from unikv.tools.screen import open_console
 from unikv.tools.wording import HEAD_NOUNS, cache_text, count_text, printable, size_text, some
 
 _ROWS = 12  # kinds of ranks of one deployment
@@ -29,16 +30,14 @@ _AXES = ("pp", "tp", "cp", "dcp")
 
 def print_json(found: PlanFigures | NoGrid) -> None:
     """Print a plan to standard output as one JSON object, in ASCII."""
-    json.dump(found.as_json(), sys.stdout, indent=2)
+    json.dump(found.as_json(), sys.stdout, indent=2, allow_nan=False)
     print()
 
 
 def print_plan(found: PlanFigures | NoGrid, *, console: Console | None = None) -> None:
     """Print a plan, to standard output unless a console is given."""
     if console is None:
-        if hasattr(sys.stdout, "reconfigure"):  # a label may have what the terminal's code has not
-            sys.stdout.reconfigure(errors="backslashreplace")
-        console = Console(highlight=False)
+        console = open_console()
     if isinstance(found, NoGrid):
         _print_no_grid(console, found)
     else:

@@ -24,6 +24,7 @@ from unikv.tools.findings import (
     Unknown,
     as_json,
 )
+from unikv.tools.screen import open_console
 from unikv.tools.wording import (
     brief_lines,
     content_lines,
@@ -60,9 +61,7 @@ def print_findings(
 ) -> None:
     """Print findings, to standard output unless a console is given; ``verbose`` cuts no list."""
     if console is None:
-        if hasattr(sys.stdout, "reconfigure"):  # a label may have what the terminal's code has not
-            sys.stdout.reconfigure(errors="backslashreplace")
-        console = Console(highlight=False)
+        console = open_console()
     _Printer(console, verbose=verbose).show(findings)
 
 

@@ -122,6 +122,17 @@ def test_a_writer_that_a_sweep_is_locking_takes_another(
     del folder
 
 
+def test_a_lock_whose_name_is_another_files_is_not_held(temp: Path) -> None:
+    path = temp / f"{'0' * 16}.lock"
+    path.touch()
+    lock, parent = os.open(path, os.O_RDWR), os.open(temp, os.O_RDONLY)
+    path.rename(temp / "moved")
+    path.touch()
+    assert not file_temp._lock(parent, "0" * 16, lock)
+    os.close(lock)
+    os.close(parent)
+
+
 def test_no_writer_tries_for_ever(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_temp, "_lock", lambda *_args: False)
     outcomes = store.put([Item("key", [b"x"])])

@@ -45,8 +45,12 @@ def test_a_file_url_names_a_folder(tmp_path: Path) -> None:
         ("file:///", ["absolute path"]),
         ("file://~/kv", ["absolute path"]),
         ("file://u:SECRET@host/kv", ["'file://***@host/kv'", "absolute path"]),
-        ("file:///tmp/none?durible=1", ["unknown option 'durible'", "it takes durable"]),
-        ("file:///tmp/none?durable=yes", ["durable is 'yes'", "want 1 or 0"]),
+        ("file:///tmp/none?durible=1", ["unknown option 'durible'", "it takes durable, readonly"]),
+        ("file:///tmp/none?durable=SECRET", ["option durable", "want 1 or 0"]),
+        ("file:///tmp/none?SECRET", ["option 1", "want name=value"]),
+        ("redis://user:SECRET#x@host/0", ["redis://***", "write # as %23"]),
+        ("redis://user:SECRET?x@host/0", ["redis://***", "%3F"]),
+        ("file:///tmp/none?readonly=1", ["no such folder"]),
         ("file:///tmp/none?durable=1&durable=1", ["'durable' is given twice"]),
         ("memory://host", ["names a host"]),
         ("memory:///path", ["has a path"]),
@@ -54,7 +58,7 @@ def test_a_file_url_names_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_url_gets_one_clear_error(url: str, words: list[str]) -> None:
-    with pytest.raises(UrlError) as caught:
+    with pytest.raises((UrlError, StoreError)) as caught:
         open_store(url)
     assert [word for word in words if word not in str(caught.value)] == []
     assert "SECRET" not in str(caught.value)

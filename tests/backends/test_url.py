@@ -42,7 +42,8 @@ def test_a_url_is_taken_apart(
         ("file:///a%zz", "broken percent escape"),
         ("file:///a%00b", "broken percent escape"),
         ("file:///a%ff", "broken percent escape"),
-        ("file:///a?durable", "'durable': want name=value"),
+        ("file:///a?x=1&durable", "option 2 of it: want name=value"),
+        ("s3://b/p?a=x@y", "write ? in a password as %3F, and @ in an option as %40"),
         ("file:///a?=1", "want name=value"),
         ("file:///a?durable=1&durable=1", "'durable' is given twice"),
         ("file:///a?durable=1&d%75rable=0", "'durable' is given twice"),
@@ -69,6 +70,14 @@ def test_a_broken_url_says_what_is_wrong(text: str, message: str) -> None:
         "s3://key:SECRET@bucket/p?x=SECRET&x=SECRET",
         "s3://key:SECRET@bucket/%zz",
         "s3://key:SECRET@bucket/\n",
+        "redis://user:SECRET#x@host/0",
+        "redis://user:SECRET?x@host/0",
+        "redis://user:SECRET?x=1@host/0",
+        "redis://user:x#SECRET@host/0",
+        "s3://bucket/p?secret=x@SECRET",
+        "redis:/user:SECRET#x@host",
+        "s3://bucket/p?SECRET",
+        "s3://bucket/p?x=1&SECRET",
     ],
 )
 def test_nothing_shows_credentials(text: str) -> None:
@@ -78,7 +87,7 @@ def test_nothing_shows_credentials(text: str) -> None:
         shown += [url.shown, repr(url), str(url)]
         url.refuse_path()
     except UrlError as error:
-        shown.append(str(error).replace("option 'SECRET'", ""))  # a name is no secret
+        shown.append(str(error))
     for part in ("host", "options_except"):
         with suppress(UrlError, UnboundLocalError):
             getattr(url, f"refuse_{part}")()
@@ -99,8 +108,8 @@ def test_flags_are_on_or_off() -> None:
     url = parse_url("file:///a?a=1&b=0&c=true&d=false&e=yes&f=")
     assert [url.flag(name) for name in "abcd"] == [True, False, True, False]
     assert [url.flag("z"), url.flag("z", default=True)] == [False, True]
-    for name, value in (("e", "'yes'"), ("f", "''")):
-        with pytest.raises(UrlError, match=f"option {name} is {value}, want 1 or 0"):
+    for name in "ef":
+        with pytest.raises(UrlError, match=f"option {name}: want 1 or 0$"):
             url.flag(name)
 
 

@@ -80,6 +80,22 @@ def test_a_misspelled_topology_is_told_before_anything_is_loaded(
     assert "want" in said
 
 
+@pytest.mark.parametrize("side", ["--write", "--read"])
+@pytest.mark.parametrize(
+    ("topology", "says"),
+    [
+        ("cp2", "the demo runs tp and pp"),
+        ("tp3,dcp2:16", "the demo runs tp and pp"),
+        ("tp13,pp5", "65 ranks, each a process of its own: want at most 64"),
+        ("tp60000", "60,000 ranks"),
+    ],
+)
+def test_a_topology_that_the_demo_cannot_run_is_told_before_anything_is_loaded(
+    side: str, topology: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in fail(capsys, ["demo", side, topology])
+
+
 def test_a_store_that_only_one_process_sees_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     said = fail(capsys, ["demo", "--store", "memory://"])
     assert "memory://" in said

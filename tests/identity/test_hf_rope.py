@@ -158,6 +158,41 @@ def test_numbers_that_the_model_derives_are_written_out() -> None:
     assert (rope["factor"], rope["original_max_position_embeddings"]) == ("32", "4096")
 
 
+def test_rotary_dim_is_written_as_its_share_of_the_head_that_the_config_implies() -> None:
+    sizes = {name: value for name, value in SHAPE.items() if name != "head_dim"}
+    implied = sizes | {"hidden_size": 8 * 96, "rope_theta": 1e4}
+    told = SHAPE | {"rope_theta": 1e4}
+    digests = [digest_of(implied | {"rotary_dim": dim}) for dim in (24, 48, 96)]
+    assert len(set(digests)) == 3
+    assert digests == [digest_of(told | {"rotary_dim": dim}) for dim in (24, 48, 96)]
+    assert digests[1] == digest_of(told | {"partial_rotary_factor": 0.5})
+    with pytest.raises(SpecError, match="no hidden_size"):
+        rope_from_hf_config(sizes | {"rope_theta": 1e4, "rotary_dim": 24})
+
+
+@pytest.mark.parametrize("every", [0.5, float("nan"), float("inf"), 0, -1, True, "4"])
+def test_an_interval_of_layers_without_rope_is_a_whole_number(every: object) -> None:
+    with pytest.raises(SpecError, match=f"{every!r} as no_rope_layer_interval"):
+        rope_from_hf_config(SHAPE | {"rope_theta": 1e4, "no_rope_layer_interval": every})
+
+
+@pytest.mark.parametrize("layers", [2**16 + 1, 300_000_000, 4_000_000_000])
+def test_more_layers_than_a_spec_has_are_refused_before_any_is_listed(layers: int) -> None:
+    config = SHAPE | {"rope_theta": 1e4, "num_hidden_layers": layers}
+    message = f"{layers} as num_hidden_layers: want at most 65536"
+    for facts in ({}, {"no_rope_layer_interval": 4}, {"sliding_window_pattern": 2}):
+        with pytest.raises(SpecError, match=message):
+            digest_of(config | facts)
+    with pytest.raises(SpecError, match=message):
+        rope_from_hf_config(config | {"no_rope_layer_interval": 4})
+
+
+def test_numbers_beyond_any_model_are_no_ratio() -> None:
+    for dim in (10**400, float("inf"), float("nan")):
+        with pytest.raises(SpecError, match=r"rotary_dim .* below 2"):
+            rope_from_hf_config(SHAPE | {"rope_theta": 1e4, "rotary_dim": dim})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

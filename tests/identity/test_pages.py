@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unikv.errors import KeyFormatError, SpecError
-from unikv.pages import Extra, Root, page_hashes
+from unikv.pages import Extra, PageChain, Root, page_hashes
 
 SIX = list(range(100, 124))  # six pages of four tokens
 SECRET = b"a tenant's secret"
@@ -246,3 +246,11 @@ def test_long_sequences_are_named_in_milliseconds() -> None:
         page_hashes(tokens, 64)
         took.append(time.perf_counter() - start)
     assert min(took) < 0.1  # measured: 0.006 s; the bound is for busy machines
+
+
+@pytest.mark.parametrize("tokens", [set(SIX), frozenset(SIX), dict.fromkeys(SIX), {1: 2}.keys()])
+def test_tokens_without_an_order_are_refused(tokens: Any) -> None:
+    with pytest.raises(SpecError, match="want a list or array of ids, in order"):
+        page_hashes(tokens, 4)
+    with pytest.raises(SpecError, match="in order"):
+        PageChain(4).extend(tokens)

@@ -85,7 +85,8 @@ def make_format(case: Case) -> ObjectFormat:
 def golden_parts(spec: KVSpec) -> list[Part]:
     """Return the parts of a slab; a state's by tensor, since one group has its segments in a row."""
     groups = spec.kv_heads
-    return [Part(p.name, 1, p.size_bytes // groups) for p in spec.state_parts] or list(spec.parts)
+    state = [Part(part.name, 1, part.size_bytes // groups) for part in spec.state_parts]
+    return state or list(spec.parts)
 
 
 def make_payload(form: ObjectFormat, suffix: str) -> bytes:

@@ -126,6 +126,8 @@ def test_the_tag_key_comes_from_a_file(
         (["ROOT/none"], "no such file"),
         (["file://ROOT/none"], "no such folder"),
         (["warp://there"], "unknown scheme 'warp'"),
+        (["redis://user:SECRET#x@host/0"], "'redis://***'"),
+        (["redis:/user:SECRET@host/0"], "'***@host/0': no such file"),
         (["URL", "--tag-key-file", "ROOT/none"], "tag key file"),
         (["URL", "--tag-key-file", "/dev/zero"], "more than 4096 bytes"),
     ],
@@ -143,6 +145,7 @@ def test_bad_input_is_one_clear_line_and_status_2(
     )
     assert (told.status, told.out) == (2, "")
     assert says in told.err
+    assert "SECRET" not in told.err
     assert len(told.err.splitlines()) == 1
 
 

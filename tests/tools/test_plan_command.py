@@ -176,6 +176,7 @@ def test_interleaves_that_differ_are_status_1(capsys: pytest.CaptureFixture[str]
         (["CONFIG", "--deploy", "tp2", "--weights", "mine"], "weights 'mine'"),
         (["CONFIG", "--deploy", "tp2", "--rope", "spiral"], "--rope 'spiral': no JSON"),
         (["CONFIG", "--deploy", "tp2", "--rope", "[1]"], "want a JSON object"),
+        ([*NUMBERS, "--deploy", "tp2", "--rope", "{}"], "rope {}: want settings such as"),
         (["CONFIG", "--deploy", "tp2", "--label", "a\nb"], "control characters"),
         (["CONFIG", "--deploy", "tp2", "--label", ""], "want a text that is not empty"),
         (["--layers", "3", "--deploy", "tp2"], "model of --layers: want --layers, and --kv-heads"),
@@ -212,6 +213,7 @@ def test_bad_input_is_one_clear_line_and_status_2(
         ["--put-price", "-1"],
         ["--get-price", "nan"],
         ["--storage-price", "inf"],
+        ["--put-price", "1e308"],
         ["--storage-price", "cheap"],
         ["--layer-ids", "3,,7"],
         ["--layers", "٣"],
@@ -239,6 +241,14 @@ def test_json_has_the_documented_names_and_no_others(
     assert names <= documented
     assert all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in names)
     assert {"by_rank", "owners", "nearest", "reasons"} <= names
+
+
+def test_the_highest_prices_and_most_tokens_are_finite_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [f"--{name}-price=1e15" for name in ("put", "get", "storage")]
+    told = Told(capsys, *NUMBERS, "--deploy", "tp1", "--json", "--tokens", "9" * 19, *words)
+    assert (told.status, "Infinity" in told.out, "NaN" in told.out) == (0, False, False)
 
 
 def test_every_warning_is_documented() -> None:
