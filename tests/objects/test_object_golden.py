@@ -83,7 +83,7 @@ def make_format(case: Case) -> ObjectFormat:
 
 
 def golden_parts(spec: KVSpec) -> list[Part]:
-    """Return the parts of a slab; a state's by tensor, since one group has its segments in a row."""
+    """Return the parts of a slab; a state's by tensor: one group has its segments in a row."""
     groups = spec.kv_heads
     state = [Part(part.name, 1, part.size_bytes // groups) for part in spec.state_parts]
     return state or list(spec.parts)
