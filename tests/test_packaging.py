@@ -62,6 +62,13 @@ def test_public_names_load_and_are_listed() -> None:
     assert "has no attribute 'nothing'" in done.stderr
 
 
+def test_a_name_that_needs_torch_says_so_where_there_is_none() -> None:
+    code = "import sys; sys.modules['torch'] = None; import unikv; unikv.KVSpec; unikv.Client"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: unikv.Client needs torch: " in done.stderr
+    assert "pip install 'unikv[torch]'" in done.stderr
+
+
 def test_versions_agree() -> None:
     import unikv
 

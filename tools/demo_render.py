@@ -101,6 +101,7 @@ def _print_identity(console: Console, report: DemoReport) -> None:
         "page": f"{prompt.page_tokens} tokens, {prompt.page_bytes:,} bytes",
         "prompt": f"{prompt.tokens:,} tokens: {prompt.pages} pages, {prompt.tail} tokens behind",
         "grid": f"layers {cuts}; heads a chunk: {grid.heads_per_chunk}; {grid.reason}",
+        "component": f"{namespace.component}, the only one of this model: every page is needed",
         "namespace": namespace.digest,
     }
     for name, value in facts.items():
