@@ -25,12 +25,12 @@ def heads(ids: range, page: int = 8, count: int = 4, dtype: str = "bfloat16") ->
     )
 
 
-def indexer(ids: range, page: int = 8) -> KVSpec:
-    """Return rows of a page each: keys of all its tokens, then their scales."""
+def indexer(ids: range, page: int = 8, rows: int = 1) -> KVSpec:
+    """Return rows of a page each, or of a part of one: keys of its tokens, then their scales."""
     return KVSpec.rows(
         layers=len(ids),
-        row_bytes=page * 16 + page * 4,
-        rows_per_page=1,
+        row_bytes=page // rows * (16 + 4),
+        rows_per_page=rows,
         page_tokens=page,
         layer_ids=ids,
     )

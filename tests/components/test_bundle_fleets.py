@@ -30,7 +30,7 @@ from unikv.store import Outcomes, Span
 DEALT = Model(
     {
         "target": Cache(latents(range(4)), fields=cuts(0, 2, 4)),
-        "indexer": Cache(indexer(range(4)), source="target", sharded=False),
+        "indexer": Cache(indexer(range(4), rows=2), source="target", sharded=False),
     },
     writer="tp1,pp1,cp2",
     readers=("tp1,pp1,cp3", "tp2,pp2:3-1,cp2"),
@@ -118,7 +118,7 @@ def test_an_indexer_of_a_row_a_page_follows_kv_whose_tokens_are_dealt_out() -> N
 REPLICAS = Model(
     {
         "target": Cache(latents(range(2))),
-        "indexer": Cache(indexer(range(2)), source="target"),
+        "indexer": Cache(indexer(range(2), rows=4), source="target"),
         "state": Cache(recurrent([2]), STATE, fields=cuts(0, 1, per=1)),
     },
     writer="tp8",
