@@ -70,8 +70,16 @@ def cases() -> list[Case]:
         Case("MLA cp2, 8 layer cuts", fmt_of(MLA, 8, 1), Topology(cp=2).rank(cp=1)),
         Case("GQA cp4, 8 head groups", groups, Topology(cp=4).rank(cp=1)),
         Case("MLA dcp1 of 2 phases, 4 cuts", dealt, Topology().rank()),
-        Case("MLA dcp2 of 4 phases, 4 cuts", fmt_of(MLA, 16, 1, phases=4), Topology(dcp=2).rank()),
-        Case("MLA cp2, dcp2, 8 cuts", fmt_of(MLA, 8, 1, phases=2), Topology(cp=2, dcp=2).rank()),
+        Case(
+            "MLA dcp2 of 4 phases, 4 cuts",
+            fmt_of(MLA, 16, 1, phases=4),
+            Topology(dcp=2).rank(dcp=0),
+        ),
+        Case(
+            "MLA cp2, dcp2, 8 cuts",
+            fmt_of(MLA, 8, 1, phases=2),
+            Topology(cp=2, dcp=2).rank(cp=0, dcp=0),
+        ),
     ]
 
 

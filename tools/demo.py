@@ -32,6 +32,7 @@ Store a real model's KV cache as one topology and load it as another.
 Loads SmolLM2-135M offline and prefills a question about a text of more than 4,096 tokens. Saves the
 KV as the ranks of --write and loads it as the ranks of --read, every rank a process of its own.
 Then compares what was loaded with what is in memory, bit for bit, and what is generated from each.
+The model caches K and V alone: one component (docs/components.md is on several).
 
 The store stays, and the last line tells how to look into it. Topologies: tp3,pp2 is 3 tensor ranks
 in each of 2 pipeline stages; tp3,pp3:11-10-9 tells the layers of uneven stages.

@@ -277,10 +277,10 @@ def _rank(rank: Rank, form: ObjectFormat, plan: Plan) -> RankFigures:
 def _owners(form: ObjectFormat, deployment: Deployment) -> Owners:
     grid, topology = form.grid, deployment.topology
     spec, phases, cuts = grid.spec, grid.phases, grid.cuts
-    stages = [topology.rank(pp=pp).box(spec).layers for pp in range(topology.pp)]
-    shares = [topology.rank(tp=tp).box(spec).heads for tp in range(topology.tp)]
+    stages = [Rank(topology, pp=pp).box(spec).layers for pp in range(topology.pp)]
+    shares = [Rank(topology, tp=tp).box(spec).heads for tp in range(topology.tp)]
     held = [
-        grid.covering_phases(topology.rank(dcp=dcp).box(spec).phase) for dcp in range(topology.dcp)
+        grid.covering_phases(Rank(topology, dcp=dcp).box(spec).phase) for dcp in range(topology.dcp)
     ]
     layers = [chunk.layers for chunk in grid.chunks[: cuts * phases : phases]]
     heads = [chunk.heads for chunk in grid.chunks[:: cuts * phases]]

@@ -79,6 +79,8 @@ class Client:
     ) -> None:
         if writers not in ("striped", "first"):
             raise SpecError(f"writers={writers!r}: want 'striped' or 'first'")
+        if isinstance(store, str):
+            raise SpecError("store of type str: want a store, as open_store(url) returns it")
         if not isinstance(rank, Rank):
             raise SpecError(f"rank {rank!r:.80}: want a rank, such as Topology(tp=2).rank(tp=1)")
         if type(staging_bytes) is not int:

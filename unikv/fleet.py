@@ -13,7 +13,7 @@ from unikv.cut import Cut, cut_page
 from unikv.errors import GridError, SpecError, TopologyError
 from unikv.geometry import Box
 from unikv.spec import KVSpec
-from unikv.topology import Topology
+from unikv.topology import Rank, Topology
 
 
 class Deployment(NamedTuple):
@@ -138,7 +138,7 @@ def _coarsest(spec: KVSpec, fleet: Iterable[Deployment]) -> Cut:
     """Return the cut of a fleet without misfits; how many chunks it makes is not checked."""
     ends, heads, phases, interleave = {0, spec.layers}, spec.kv_heads, 1, 1
     for topology, writes in fleet:
-        phase = topology.rank().box(spec).phase
+        phase = Rank(topology).box(spec).phase
         phases = lcm(phases, phase.count)
         interleave = max(interleave, phase.interleave)  # without phases it is 1
         for box in _boxes(spec, topology) if writes else ():
@@ -150,15 +150,15 @@ def _coarsest(spec: KVSpec, fleet: Iterable[Deployment]) -> Cut:
 def _boxes(spec: KVSpec, topology: Topology) -> Iterable[Box]:
     """Yield boxes that have the layers of every stage and the heads of every tensor rank."""
     for pp in range(topology.pp):
-        yield topology.rank(pp=pp).box(spec)
+        yield Rank(topology, pp=pp).box(spec)
     for tp in range(1, topology.tp):
-        yield topology.rank(tp=tp).box(spec)
+        yield Rank(topology, tp=tp).box(spec)
 
 
 def _fault(spec: KVSpec, topology: Topology) -> TopologyError | None:
     """Return what of a topology does not fit; one rank tells, since sizes are what can be wrong."""
     try:
-        topology.rank().box(spec)
+        Rank(topology).box(spec)
     except TopologyError as error:
         return error
     return None

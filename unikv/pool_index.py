@@ -49,13 +49,15 @@ def as_table(slots: Slots) -> Tensor:
         try:
             table = torch.tensor(slots)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise PoolError(f"slots that are no table of whole numbers: {error}") from error
+            raise PoolError(
+                f"slots that are no table of whole numbers: want one row a page; {error}"
+            ) from error
     if not table.numel():
         return torch.empty((0, 0), dtype=torch.int64)
     if table.dtype not in (torch.int64, torch.int32) or table.dim() != 2:
         raise PoolError(
             f"slots of {table.dtype} and shape {tuple(table.shape)}: want int64 or int32, "
-            "one row a page"
+            "one row a page of its slots or its blocks"
         )
     return table.detach().to(torch.int64, copy=True, memory_format=torch.contiguous_format)
 
@@ -88,6 +90,10 @@ def _check_unique(table: Tensor) -> None:
     again = (ids[1:] == ids[:-1]).nonzero().flatten()
     if len(again):
         first, second = (int(order[again[0] + i]) // table.shape[1] for i in (0, 1))
+        if first == second:
+            raise PoolError(
+                f"page {first} names {int(ids[again[0]])} twice: want a place for each row"
+            )
         raise PoolError(
             f"pages {first} and {second} both name {int(ids[again[0]])}: want a place each, since "
             "one cannot hold both"

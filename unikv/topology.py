@@ -82,9 +82,26 @@ class Topology:
         interleave = f":{self.dcp_interleave}" if self.dcp_interleave > 1 else ""
         return f"tp{self.tp},pp{self.pp}{table}{cp}{dcp}{interleave}"
 
-    def rank(self, tp: int = 0, pp: int = 0, cp: int = 0, dcp: int = 0) -> "Rank":
-        """Return one rank by its coordinates; `TopologyError` when one is outside its axis."""
-        return Rank(self, tp, pp, cp, dcp)
+    def rank(
+        self,
+        tp: int | None = None,
+        pp: int | None = None,
+        cp: int | None = None,
+        dcp: int | None = None,
+    ) -> "Rank":
+        """Return one rank by its coordinates; on an axis of size 1 there is but one.
+
+        Raises:
+            TopologyError: a coordinate is outside its axis, or missing where there are several: a
+                rank that took itself for rank 0 would store its heads as another's.
+        """
+        given = {"tp": tp, "pp": pp, "cp": cp, "dcp": dcp}
+        for name, value in given.items():
+            if value is None and getattr(self, name) > 1:
+                raise TopologyError(
+                    f"a rank of {self} without {name}: want {name}=0..{getattr(self, name) - 1}"
+                )
+        return Rank(self, *(0 if value is None else value for value in given.values()))
 
     def ranks(self) -> "list[Rank]":
         """Return all ranks, those of one pipeline stage together."""

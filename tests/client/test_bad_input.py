@@ -21,7 +21,7 @@ def test_a_writer_not_aligned_with_its_grid_is_told_which_grids_would_fit(
 ) -> None:
     spec = KVSpec.mha(layers=6, kv_heads=4, head_dim=4, dtype="int32", page_tokens=4)
     world = World(spec)  # one chunk holds all layers and heads
-    side = world.side(store, Topology(tp=2, pp=2).rank(tp=1), filled=True)
+    side = world.side(store, Topology(tp=2, pp=2).rank(tp=1, pp=0), filled=True)
     with pytest.raises(GridError, match=r"layers_per_chunk=3.*heads_per_chunk=2"):
         side.client.save(world.pages, side.slots)
     assert keys(store) == []

@@ -110,7 +110,7 @@ def holding(spec: KVSpec, rank: Rank) -> Holding:
 @cache
 def content(model: Model, name: str) -> tuple[Bytes, ...]:
     """Return [layer, page, row, axis 0, byte] of each tensor, for a rank that holds all."""
-    one, number = model.caches[name], list(model.caches).index(name)
+    one, number = model.caches[name], sorted(model.caches).index(name)
     found = []
     for n, tensor in enumerate(tensors(one.spec)):
         width = int(np.prod(tensor.shape[1:], dtype=int)) * DTYPES[tensor.dtype]

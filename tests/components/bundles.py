@@ -162,8 +162,9 @@ class World:
         caches = self.model.caches
         rng = np.random.default_rng([seed, rank.tp, rank.pp])  # context ranks see one table
         tables = {n: self._table(n, rank, rng) for n, one in caches.items() if not one.source}
-        for name, one in caches.items():
-            if one.source:
+        followers = [(name, one) for name, one in caches.items() if one.source]
+        for name, one in followers * len(followers):  # each behind its source, at last
+            if one.source in tables:
                 tables[name] = _follow(tables[one.source], caches[one.source].rows, one.rows)
         held = {name: holding(one.spec, rank) for name, one in caches.items()}
         memory = {}

@@ -1,5 +1,6 @@
 """Bundle faults: each component missing, short or damaged at each page, for every kind of model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.components.bundle_content import Model
 from tests.components.bundle_faults import HOWS, SEEN_BY_STAT, Fault, How, check, spoil
 from tests.components.bundle_models import MODELS
-from tests.components.bundles import filled_store, world_of
+from tests.components.bundles import contents, filled_store, world_of
 from unikv import Catalog, Topology
 
 CASES: list[Any] = [
@@ -56,6 +57,14 @@ def test_a_catalog_of_all_ranks_finds_what_one_rank_of_all_would(model: Model, h
                 ranks = Topology.parse(topology).ranks() if topology else None
                 catalog = Catalog(store, world.components(), ranks=ranks, drafters=model.drafters)
                 assert catalog.match(world.path) == whole
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_the_order_in_which_components_are_declared_changes_nothing(model: Model) -> None:
+    turned = replace(model, caches=dict(list(model.caches.items())[::-1]))
+    assert contents(filled_store(turned)) == contents(filled_store(model))
+    party = world_of(turned).party(filled_store(model), Topology().rank(), seed=1)
+    check(party, party.load(), [])
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -151,7 +151,7 @@ def test_pages_that_rows_cannot_follow_are_refused_before_anything_moves() -> No
 )
 def test_stages_that_do_not_fit_the_model_are_refused(stages: str, says: str) -> None:
     with pytest.raises(TopologyError, match=says):
-        world_of(GEMMA).party(MemoryStore(), Topology.parse(stages).rank())
+        world_of(GEMMA).party(MemoryStore(), Topology.parse(stages).ranks()[0])
 
 
 def test_layers_0_to_4_of_a_model_of_6_go_by_the_models_stages() -> None:
@@ -163,4 +163,4 @@ def test_layers_0_to_4_of_a_model_of_6_go_by_the_models_stages() -> None:
 def test_stages_of_a_model_of_one_component_still_sum_to_its_layers() -> None:
     model = Model({"target": Cache(latents(range(6)))}, writer="tp1", readers=())
     with pytest.raises(TopologyError, match=r"sum to 7: want a sum of 6, the layers of the model"):
-        world_of(model).party(MemoryStore(), Topology.parse("tp1,pp2:3-4").rank())
+        world_of(model).party(MemoryStore(), Topology.parse("tp1,pp2:3-4").ranks()[0])

@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
     "slot above": ([[*range(36, 44)]], False, "page 0, entry 4: slot 40: want 0 to 39"),
     "inside a block": ([[*range(1, 9)]], False, "page 0, entry 0: slot 1: want 0, since pages"),
     "shuffled in a block": ([[0, 1, 3, 2, *range(4, 8)]], False, "entry 2: slot 3: want 2"),
-    "twice in a page": ([[1, 2], [3, 3]], True, "pages 1 and 1 both name 3: want a place each"),
+    "twice in a page": ([[1, 2], [3, 3]], True, "page 1 names 3 twice: want a place for each row"),
     "in two pages": ([[1, 2], [4, 5], [6, 1]], True, "pages 0 and 2 both name 1"),
 }
 

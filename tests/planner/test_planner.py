@@ -12,7 +12,7 @@ from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
 from unikv.planner import Plan, plan_read, plan_write
 from unikv.spec import KVSpec
-from unikv.topology import Topology
+from unikv.topology import Rank, Topology
 
 PAGES = ["a0" * 32, "b1" * 32, "c2" * 32]
 FOUR = KVSpec.mha(layers=2, kv_heads=4, head_dim=4, v_head_dim=2, dtype="int16", page_tokens=8)
@@ -164,7 +164,7 @@ def test_a_writer_of_parts_is_told_grids_that_fit(
 ) -> None:
     fmt = fmt_of(SMOL, layers=layers, heads=heads)
     with pytest.raises(GridError, match=re.escape(f"fit this rank: {message}") + "$"):
-        plan_write(fmt, Topology.parse(topology).rank(pp=stage).box(SMOL))
+        plan_write(fmt, Rank(Topology.parse(topology), pp=stage).box(SMOL))
 
 
 def test_a_writer_of_parts_is_told_its_box_and_the_chunk() -> None:

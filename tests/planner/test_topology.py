@@ -200,29 +200,29 @@ def test_a_table_given_as_a_list_is_kept_as_a_tuple() -> None:
 @pytest.mark.parametrize("table", [(21, 22), (21, 24)])
 def test_B12_a_table_that_does_not_sum_to_the_layers_is_refused(table: tuple[int, ...]) -> None:
     with pytest.raises(TopologyError, match=rf"sum to {sum(table)}: want a sum of 44"):
-        Topology(pp=2, pp_layers=table).rank().box(LLAMA)
+        Topology(pp=2, pp_layers=table).ranks()[0].box(LLAMA)
 
 
 def test_a_table_short_of_the_last_layer_of_a_hybrid_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"sum to 31.*layer 31: want a sum of 32 or more"):
-        Topology(pp=2, pp_layers=(15, 16)).rank().box(HYBRID)
+        Topology(pp=2, pp_layers=(15, 16)).ranks()[0].box(HYBRID)
 
 
 def test_stages_that_nothing_tells_are_refused_with_a_table_that_would_do() -> None:
     with pytest.raises(TopologyError, match=r"pp=3 .* 44 layers.*pp_layers=\(15, 15, 14\)"):
-        Topology(pp=3).rank().box(LLAMA)
+        Topology(pp=3).ranks()[0].box(LLAMA)
     with pytest.raises(TopologyError, match=r"pp=3 .* 2 layers.*pp=2, pp_layers=\(1, 1\)"):
-        Topology(pp=3).rank().box(heads(2))
+        Topology(pp=3).ranks()[0].box(heads(2))
     with pytest.raises(TopologyError, match=r"pp=2 .* only layers 3, 7.*want pp_layers="):
-        Topology(pp=2).rank().box(HYBRID)
+        Topology(pp=2).ranks()[0].box(HYBRID)
 
 
 @pytest.mark.parametrize("tp", [3, 5, 6, 12])
 def test_a_tensor_size_that_does_not_fit_the_heads_names_those_that_do(tp: int) -> None:
     with pytest.raises(TopologyError, match=f"tp={tp} .* 8 KV heads: want tp=1, 2, 4, 8 or a mult"):
-        Topology(tp=tp).rank().box(LLAMA)
+        Topology(tp=tp).ranks()[0].box(LLAMA)
     with pytest.raises(TopologyError, match=f"tp={tp} "):
-        Topology(tp=tp).rank().replica(LLAMA)
+        Topology(tp=tp).ranks()[0].replica(LLAMA)
 
 
 @pytest.mark.parametrize(
@@ -239,11 +239,18 @@ def test_a_rank_stands_inside_every_axis(name: str, value: int, right: str) -> N
     with pytest.raises(
         TopologyError, match=rf"rank {name}={value} of .*tp3,pp2: want {name}={right}"
     ):
-        Topology(tp=3, pp=2).rank(**{name: value})
+        Rank(Topology(tp=3, pp=2), **{name: value})
 
 
 def test_a_rank_prints_where_it_stands() -> None:
-    rank = Topology(tp=3, pp=2).rank(tp=1)
+    rank = Topology(tp=3, pp=2).rank(tp=1, pp=0)
     assert isinstance(rank, Rank)
     assert str(rank) == "rank tp=1 pp=0 of tp3,pp2"
     assert rank.box(heads(3)) == Box(Interval(0, 1), Interval(1, 2))
+
+
+@pytest.mark.parametrize("axis", ["tp", "pp", "cp", "dcp"])
+def test_a_rank_that_does_not_say_which_of_several_it_is_is_refused(axis: str) -> None:
+    with pytest.raises(TopologyError, match=rf"without {axis}: want {axis}=0\.\.1"):
+        Topology.parse(f"{axis}2").rank()
+    assert Topology.parse(f"{axis}1").rank() == Topology().ranks()[0]

@@ -12,6 +12,7 @@ from tests.topology.pools import Layout, spec_of
 from unikv import Topology
 from unikv.backends.memory import MemoryStore
 from unikv.errors import PoolError, SpecError, TopologyError
+from unikv.topology import Rank
 
 KV = Model(4, 2, (2, 1))
 LATENTS = Model(4, 0, (2,))
@@ -21,7 +22,7 @@ LATENTS = Model(4, 0, (2,))
 def test_tensor_sizes_that_neither_divide_nor_are_a_multiple_are_refused(name: str) -> None:
     spec, fits = spec_of(MODELS[name]), tensor_sizes(name)
     for tp in range(1, 17):
-        rank = Topology(tp=tp, cp=2).rank(cp=1)
+        rank = Topology(tp=tp, cp=2).ranks()[-1]
         heads = max(1, MODELS[name].heads)
         if heads % tp and tp % heads:
             assert tp not in fits
@@ -53,7 +54,7 @@ def test_stages_that_do_not_sum_up_are_refused(name: str, sizes: dict[str, Any],
 def test_a_rank_outside_its_sizes_is_refused(axis: str, at: Any) -> None:
     topology = Topology(tp=2, pp=2, cp=2, dcp=2)
     with pytest.raises(TopologyError, match=rf"rank {axis}=.*want {axis}=0\.\.1"):
-        topology.rank(**{axis: at})
+        Rank(topology, **{axis: at})
 
 
 def test_a_rank_says_all_its_places() -> None:
