@@ -37,7 +37,8 @@ class SaveReport:
     pages: int = 0  # pages that this rank was to write; replicas write the others
     unheld: int = 0  # pages to store that were skipped: the component had no slots for them
     seconds: dict[str, float] = field(default_factory=dict)  # by stage: stat, pack, encode, put
-    components: Mapping[str, "SaveReport"] = field(default_factory=dict)  # of a save of several
+    # of a save of several: each component's own
+    components: Mapping[str, "SaveReport"] = field(default_factory=dict, repr=False)
 
     @property
     def ok(self) -> bool:
