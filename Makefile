@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# setuptools warns of every editable install, on many lines and to no end here.
+PIP := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow exhaustive demo-test lint format bench wheel clean
+.PHONY: demo test slow exhaustive demo-test lint format bench wheel clean virtualenv
 
 demo: $(VENV)/.demo
 	$(BIN)/unikv demo --write tp3,pp2 --read tp1,pp1
@@ -45,10 +46,16 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info
 
 $(VENV)/.base: pyproject.toml constraints.txt
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || $(MAKE) virtualenv
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(PIP) --editable .
 	touch $@
+
+# A Debian without python3-venv has no ensurepip: virtualenv brings its own, and stays in its folder.
+virtualenv:
+	rm -rf $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target build/virtualenv virtualenv
+	PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV)
 
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) --editable '.[torch,dev]'

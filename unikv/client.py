@@ -52,7 +52,8 @@ class Client:
         siblings: read through another grid of the same family where it holds a longer prefix.
         verify: check every byte that is read before it reaches the pool.
         staging_bytes: host memory for staging; a larger transfer goes by windows of pages.
-        tag_key: secret for namespaces whose tags are ``"blake3_keyed"``.
+        tag_key: secret for namespaces whose tags are ``"blake3_keyed"``. With a wrong one every
+            object looks damaged, and saves replace what was loaded.
         drafters: the deployment's speculative drafters, by the components that hold their state.
 
     Calls may come from several threads; saves and loads take turns.

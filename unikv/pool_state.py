@@ -48,7 +48,8 @@ def _view_part(part: StatePart, groups: int, tensor: Tensor, layer: int) -> list
     dtype = str(tensor.dtype).removeprefix("torch.")
     whole = tensor.shape[1] * groups if tensor.dim() > 1 else 0
     held, rest = divmod(whole, part.shape[0])
-    if rest or not 0 < held <= groups or tensor.shape[2:] != part.shape[1:]:
+    other = tensor.shape[2:] != part.shape[1:]
+    if rest or other or not 0 < held <= groups or not len(tensor):
         want = ", ".join(map(str, (part.shape[0] // groups, *part.shape[1:])))
         raise PoolError(
             f"{name} of shape {tuple(tensor.shape)}: want (slots, {want}), axis 1 times the groups "
