@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.world import POISON, World
-from unikv import Topology, open_store
+from unikv import KVSpec, Topology, open_store, page_hashes
 from unikv.backends.memory import MemoryStore
 
 TOPOLOGIES = [
@@ -145,8 +145,6 @@ def test_no_pages_is_no_work(world: World, store: MemoryStore) -> None:
 def test_a_stage_without_layers_of_the_component_loads_all_and_reads_nothing(
     store: MemoryStore,
 ) -> None:
-    from unikv import KVSpec
-
     spec = KVSpec.mha(
         layers=2, layer_ids=(0, 1), kv_heads=1, head_dim=4, dtype="int32", page_tokens=4
     )
@@ -162,3 +160,19 @@ def test_a_stage_without_layers_of_the_component_loads_all_and_reads_nothing(
         assert far.holds(side, 2)
         assert report.requests == (2 if side.rank.pp == 0 else 0)
     assert world.namespace.digest != far.namespace.digest
+
+
+def test_B37_a_partial_page_is_neither_stored_nor_loaded_over_the_local_prefix(
+    store: MemoryStore,
+) -> None:
+    spec = KVSpec.mha(layers=1, kv_heads=1, head_dim=1, dtype="int32", page_tokens=256)
+    stored = page_hashes(range(14_820), 256)
+    local = 14_816 // 256  # whole pages that are in the pool already
+    assert (len(stored), len(stored) * 256) == (57, 14_592)  # the tail of 228 tokens is dropped
+    assert stored[local:] == []
+    world = World(spec, pages_count=3)
+    world.save(store, Topology())
+    side = world.side(store, Topology().rank(), seed=4)
+    report = side.client.load(world.pages[2:], side.slots[2:])
+    assert report.pages == 1
+    assert side.touched().nonzero().flatten().equal(side.slots[2].sort().values)
