@@ -111,7 +111,7 @@ def order_pages(pool: PagedCache, geometry: Geometry, pages: int, order: str) ->
     page_blocks = geometry.page_tokens // pool.block_tokens
     firsts = torch.randperm(pool.block_count // unit)[: pages * page_blocks // unit] * unit
     index = (firsts.unsqueeze(1) + torch.arange(unit)).view(pages, page_blocks)
-    return pool.index(index, geometry.page_tokens, write=True)
+    return pool.index(index, geometry.page_tokens, unique=True)
 
 
 def time_call(call: Callable[[], object]) -> float:

@@ -4,9 +4,9 @@ It knows no pool, no process and no way to draw.
 """
 
 from collections.abc import Sequence
-from math import gcd
 from typing import NamedTuple
 
+from unikv.fleet import Deployment, common_cut
 from unikv.geometry import Box
 from unikv.grid import Grid
 from unikv.spec import KVSpec
@@ -41,16 +41,13 @@ def choose_grid(
 ) -> GridChoice:
     """Return the coarsest grid by which every rank of both sides owns whole chunks.
 
-    The layer cuts are all stage boundaries of both sides, the heads of a chunk the greatest
-    common divisor of all head shares; a setting that is given stays as it is.
+    As `common_cut` has it; a setting that is given stays as it is.
 
     Raises:
         TopologyError: a topology does not fit the model.
     """
-    boxes = [rank.box(spec) for side in (write, read) for rank in side.ranks()]
-    ends = {end for box in boxes for end in (box.layers.start, box.layers.stop)}
-    cuts = tuple(sorted({0, spec.layers, *ends}))
-    heads = gcd(spec.kv_heads, *(end for box in boxes for end in (box.heads.start, box.heads.stop)))
+    cut = common_cut(spec, [Deployment(write), Deployment(read)])
+    cuts = cut.layer_cuts
     if layers_per_chunk is not None:
         cuts = (*range(0, spec.layers, layers_per_chunk), spec.layers)
     given = [
@@ -61,7 +58,7 @@ def choose_grid(
     reason = f"the coarsest by which {write} and {read} both own whole chunks"
     if given:
         reason = f"{' and '.join(given)} a chunk as asked for"
-    return GridChoice(cuts, heads_per_chunk or heads, reason)
+    return GridChoice(cuts, heads_per_chunk or cut.heads_per_chunk, reason)
 
 
 def is_aligned(grid: Grid, box: Box) -> bool:

@@ -188,7 +188,7 @@ class Lane:
             owned, table = self._owned(table)
             rows = [rows[n] for n in owned]
         # Two pages in one place are wrong both ways; of states only one is moved.
-        places = self.pool.index(table, self.page_rows, write=not state)
+        places = self.pool.index(table, self.page_rows, unique=not state)
         return Selection(rows, places, unheld)
 
     def find_unheld(self, table: Tensor, *, write: bool) -> frozenset[int]:

@@ -205,7 +205,7 @@ class PagedCache:
                     f"that a page has here"
                 )
 
-    def index(self, slots: Slots, page_rows: int, *, write: bool = False) -> Tensor:
+    def index(self, slots: Slots, page_rows: int, *, unique: bool = False) -> Tensor:
         """Return what the kernels find pages by: block ids, int64 (pages, blocks a page), a copy.
 
         Args:
@@ -213,13 +213,13 @@ class PagedCache:
                 (pages, page_rows / block_tokens). A tensor of int64 or int32, or nested lists.
             page_rows: rows of a page in this pool: the spec's page_tokens on a rank that holds
                 all tokens, rows_per_page for kind "rows", 1 for states.
-            write: refuse a block that is named twice, since two pages cannot be in one place.
+            unique: refuse a block that is named twice, since one place cannot hold two pages.
 
         Raises:
             PoolError: naming the page and the value that does not fit.
         """
         blocks = self.block_count if self.parts else None
-        return read_index(slots, page_rows, self.block_tokens, blocks, write=write)
+        return read_index(slots, page_rows, self.block_tokens, blocks, unique=unique)
 
 
 def _in_elements(spec: KVSpec, width: int) -> str:

@@ -12,7 +12,7 @@ Slots: TypeAlias = Tensor | Sequence[Sequence[int]]
 
 
 def read_index(
-    slots: Slots, page_rows: int, block_tokens: int, blocks: int | None, *, write: bool
+    slots: Slots, page_rows: int, block_tokens: int, blocks: int | None, *, unique: bool
 ) -> Tensor:
     """Return block ids, int64 (pages, page_rows / block_tokens); see `PagedCache.index`.
 
@@ -34,7 +34,7 @@ def read_index(
     else:
         wanted = dict.fromkeys((f"(pages, {page_rows})", f"(pages, {page_blocks})"))
         raise PoolError(f"slots of shape {tuple(table.shape)}: want {' or '.join(wanted)}")
-    if write:
+    if unique:
         _check_unique(table)
     return table
 

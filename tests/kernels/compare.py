@@ -25,7 +25,7 @@ def index_of(pool: PagedCache, table: Table, tokens: int) -> Tensor:
     """Return the index for a table of blocks of ``tokens`` tokens, as slots in a pool of slots."""
     each = tokens // pool.block_tokens
     slots = [[block * each + i for block in row for i in range(each)] for row in table]
-    return pool.index(slots, len(table[0]) * tokens, write=True)
+    return pool.index(slots, len(table[0]) * tokens, unique=True)
 
 
 def check_both_ways(

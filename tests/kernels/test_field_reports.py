@@ -30,7 +30,7 @@ def test_B06_a_page_moves_between_any_two_layouts_value_by_value(writer: str, re
         pool: [[1]] if pool.block_tokens > 1 else [list(range(16, 32))] for pool in (source, target)
     }
     pack(source.parts, source.index(slots[source], 16), staging, pieces)
-    unpack(target.parts, target.index(slots[target], 16, write=True), staging, pieces)
+    unpack(target.parts, target.index(slots[target], 16, unique=True), staging, pieces)
     for view, array in zip(target.parts[0], data[0], strict=True):
         assert torch.equal(view.reshape(array.shape)[1], torch.from_numpy(array[1]))
 
@@ -76,7 +76,7 @@ def test_B19_addresses_beyond_32_bits_are_right(heads_first: bool, tmp_path: Pat
         for head in range(0, heads, 2)
     ]
     staging = sparse(tmp_path / "staging", 3 * far + size + 64).as_strided((4, size), (far, 1), 64)
-    index = pool.index([[i] for i in ids], tokens, write=True)
+    index = pool.index([[i] for i in ids], tokens, unique=True)
     pack(pool.parts, index, staging, pieces)
     for page, i in enumerate(ids):
         array = coded(0, 0, (tokens, heads, width), seed=i)

@@ -38,7 +38,7 @@ def test_a_table_becomes_int64_of_its_own(form: Any) -> None:  # Any: numpy is n
 
 def test_slots_of_whole_blocks_become_blocks() -> None:
     slots = [[*range(12, 16), *range(4, 8)], [*range(8, 12), *range(4)]]
-    assert pool(4, 4).index(slots, 8, write=True).tolist() == [[3, 1], [2, 0]]
+    assert pool(4, 4).index(slots, 8, unique=True).tolist() == [[3, 1], [2, 0]]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_slots_of_whole_blocks_become_blocks() -> None:
     ids=["list", "shaped", "flat"],
 )
 def test_no_pages_give_an_empty_index(slots: Any) -> None:  # Any: forms of nothing
-    assert pool(4, 16).index(slots, 32, write=True).shape == (0, 2)
+    assert pool(4, 16).index(slots, 32, unique=True).shape == (0, 2)
 
 
 REFUSED: dict[str, tuple[Any, bool, str]] = {
@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Any, bool, str]] = {
 def test_what_is_no_table_of_the_pool_is_refused(name: str) -> None:
     slots, write, message = REFUSED[name]
     with pytest.raises(PoolError, match=message):
-        pool(10, 4).index(slots, 8, write=write)
+        pool(10, 4).index(slots, 8, unique=write)
 
 
 def test_reading_one_block_for_two_pages_is_fine() -> None:
@@ -89,4 +89,4 @@ def test_pages_that_are_no_whole_blocks_are_refused(rows: int) -> None:
 
 
 def test_a_rank_without_layers_takes_any_slots() -> None:
-    assert PagedCache.slots([], []).index([[7, 900]], 2, write=True).tolist() == [[7, 900]]
+    assert PagedCache.slots([], []).index([[7, 900]], 2, unique=True).tolist() == [[7, 900]]
