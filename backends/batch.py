@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from unikv.errors import StoreError
 from unikv.store import Buffer, Outcome, Outcomes, Span
 
+_PASSING = (ConnectionError, TimeoutError, InterruptedError, BlockingIOError)
+"""Causes that may be over a moment later."""
+
 
 class Batch:
     """Gathers what became of each item; all are OK until said otherwise."""
@@ -29,6 +32,7 @@ def explain(doing: str, cause: Exception) -> StoreError:
     """Return a `StoreError` that says what was tried and why it failed, with its errno if any."""
     error = StoreError(f"{doing}: {getattr(cause, 'strerror', None) or cause}")
     error.errno = getattr(cause, "errno", None)
+    error.retryable = getattr(cause, "retryable", isinstance(cause, _PASSING))
     # The frames of a traceback would keep the caller's buffers alive as long as the error.
     error.__cause__ = cause.with_traceback(None)
     return error

@@ -14,7 +14,7 @@ from unikv.backends.file_temp import TempFolders, ensure_parent, sweep
 from unikv.backends.file_write import NO_FILE, Writer, size_of
 from unikv.backends.url import StoreUrl
 from unikv.errors import KeyFormatError, StoreError, UrlError
-from unikv.store import Entry, Item, Outcome, Outcomes, Span
+from unikv.store import Entry, Item, Opener, Outcome, Outcomes, Span
 
 
 class FileStore:

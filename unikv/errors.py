@@ -50,6 +50,9 @@ class FormatError(UnikvError, ValueError):
 class StoreError(UnikvError, OSError):
     """A backend that could not do what was asked of one key."""
 
+    retryable = False
+    """Whether the same call may succeed a moment later: a lost connection, "slow down", busy."""
+
 
 class MissingExtraError(UnikvError, ImportError):
     """An optional dependency that is not installed."""

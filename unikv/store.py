@@ -71,6 +71,22 @@ class Outcomes:
         return all(code <= Outcome.EXISTED for code in self.codes)
 
 
+class Opener(NamedTuple):
+    """How another process opens the same store: ``module.function(*arguments)``.
+
+    A store that can be opened so has an attribute ``opener`` of this type. The arguments are what
+    JSON holds, and may be secret: an opener is never printed.
+    """
+
+    module: str
+    function: str
+    arguments: Sequence[object]
+
+    def __repr__(self) -> str:
+        """Return the function alone: a URL in the arguments may hold a password."""
+        return f"Opener({self.module}.{self.function})"
+
+
 class Store(Protocol):
     """Holds objects under text keys. Every call takes many keys; one bad key never fails its batch.
 
