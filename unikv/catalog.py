@@ -14,7 +14,7 @@ from unikv.objects import ObjectFormat
 from unikv.pages import check_pages
 from unikv.planner import plan_read
 from unikv.reports import Match
-from unikv.store import UNKNOWN_SIZE, Store
+from unikv.store import UNKNOWN_SIZE, Records, Store
 from unikv.topology import Rank
 
 FIRST_KEYS = 512
@@ -86,7 +86,7 @@ class Catalog:
 
 
 def match_bundle(
-    store: Store, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
+    store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
 ) -> Match:
     """Return the greatest endpoint that all required components can restore.
 
@@ -115,7 +115,7 @@ def match_bundle(
 
 
 def match_prefix(
-    store: Store, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
+    store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
 ) -> Match:
     """Return the longest prefix of pages whose wanted objects all have their right size."""
     exact = True
@@ -134,7 +134,7 @@ def match_prefix(
 
 
 def find_gaps(
-    store: Store, want: Want, pages: Sequence[str], damaged: Container[str] = ()
+    store: Records, want: Want, pages: Sequence[str], damaged: Container[str] = ()
 ) -> tuple[dict[int, str], bool]:
     """Return the positions of pages that lack an object, each with its key; and whether exact."""
     gaps: dict[int, str] = {}
@@ -149,7 +149,7 @@ def find_gaps(
 
 
 def _valid(
-    store: Store, want: Want, pages: Sequence[str], damaged: Container[str]
+    store: Records, want: Want, pages: Sequence[str], damaged: Container[str]
 ) -> tuple[int, bool]:
     """Return up to which page an optional component could be restored, and whether exact."""
     if want.dense:

@@ -4,36 +4,47 @@ save: PagedCache + page hashes → rank.box → plan_write → pack → header �
 load: page hashes → plan_read → store.get → verify → unpack → PagedCache
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf
-from threading import Lock
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
+from types import TracebackType
+from typing import Any, Self
 
-from unikv.arena import Arena
+from unikv.after import After, check_after, wait_for
 from unikv.bundle import model_layers
-from unikv.catalog import match_bundle
 from unikv.component import Component, name_components
 from unikv.draft import Drafter
-from unikv.errors import PoolError, SpecError
-from unikv.hints import announce
+from unikv.errors import PoolError, SpecError, StoreError
+from unikv.events import OnEvent
+from unikv.gate import Gate
+from unikv.io_modes import Io, open_guard
 from unikv.lane import Lane, Selection, Writers
 from unikv.loading import load_pages
+from unikv.meters import Meters
+from unikv.movers import Movers
 from unikv.namespace import Namespace
 from unikv.paged import PagedCache
 from unikv.pages import check_pages
-from unikv.pool_index import Slots
-from unikv.pool_sharing import check_blocks, find_shared
-from unikv.reading import Leg, Reader
-from unikv.recent import RecentKeys
-from unikv.reports import LoadReport, Match, SaveReport
-from unikv.saving import save_pages
-from unikv.siblings import REFRESH_S, Asked, Siblings, choose_lanes, want_of
-from unikv.sources import derive_table, follow_sources
+from unikv.reports import LoadReport, Match, PrefetchReport, SaveReport
+from unikv.selecting import Selector, Tables
+from unikv.siblings import Siblings
 from unikv.store import Store
+from unikv.store_call import StoreCall
+from unikv.streaming import stream_pages, streamed_leg
 from unikv.tags import BLAKE3_KEYED
+from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
 from unikv.topology import Rank
+from unikv.transfers import TOO_MANY, Transfers
 
 STAGING_BYTES = 64 << 20
+DEADLINE_S = 30.0
+IO_THREADS = 8
+MOST_THREADS = 256
+MOST_SECONDS = 3600.0
+MOVERS = 4
+MOST_WAITING = 4096
+"""Tickets that may wait for a mover; beyond that a save is dropped and a load misses."""
 
 MAX_PAGE_INDEX = 2**32 - 1
 """Pages before the end of the longest sequence that a header can count."""
@@ -51,20 +62,33 @@ class Client:
             replicas by page hash, ``"first"`` leaves all to replica 0.
         siblings: read through another grid of the same family where it holds a longer prefix.
         verify: check every byte that is read before it reaches the pool.
-        staging_bytes: host memory for staging; a larger transfer goes by windows of pages.
+        staging_bytes: the arena, host memory for staging; a larger transfer goes by windows.
         tag_key: secret for namespaces whose tags are ``"blake3_keyed"``. With a wrong one every
             object looks damaged, and saves replace what was loaded.
         drafters: the deployment's speculative drafters, by the components that hold their state.
+        io: where the store is called, and bytes are hashed and verified: in ``"threads"`` of this
+            process, in a ``"process"`` of its own, or in one that all engines of a host share by
+            the socket at ``"host:/run/kv/io.sock"``. Processes need a store that can be opened
+            anew (it has an ``opener``), so no ``memory://``.
+        deadline_s: seconds that any call takes at most; what is not done then is a miss.
+        io_threads: calls of the store at once.
+        numa_node: node that the arena is to lie on; only where it is shared with a process.
+        on_event: called with each `unikv.events.Event`, on the thread where it happens.
 
-    Calls may come from several threads; saves and loads take turns.
+    Calls may come from several threads. Close the client when done, or use it in a ``with``.
+
+    Attributes:
+        meters: counts of all that it does, for `unikv.prometheus` or to be read.
 
     Raises:
-        PoolError: a pool that does not hold the rank's box, or staging smaller than one page.
-        SpecError: components without a namespace each, or a missing ``tag_key``.
+        PoolError: a pool that does not hold the rank's box, or staging smaller than one page or
+            larger than there is memory.
+        SpecError: components without a namespace each, a missing ``tag_key``, or an ``io`` that
+            is none or that the store cannot be used with.
         TopologyError: sizes that do not fit the model.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword options, each with a default that fits most
         self,
         store: Store,
         components: Namespace | Mapping[str, Component],
@@ -77,17 +101,13 @@ class Client:
         staging_bytes: int = STAGING_BYTES,
         tag_key: bytes | None = None,
         drafters: Sequence[Drafter] = (),
+        io: Io = "threads",
+        deadline_s: float = DEADLINE_S,
+        io_threads: int = IO_THREADS,
+        numa_node: int | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
-        if writers not in ("striped", "first"):
-            raise SpecError(f"writers={writers!r}: want 'striped' or 'first'")
-        if isinstance(store, str):
-            raise SpecError("store of type str: want a store, as open_store(url) returns it")
-        if not isinstance(rank, Rank):
-            raise SpecError(f"rank {rank!r:.80}: want a rank, such as Topology(tp=2).rank(tp=1)")
-        if type(staging_bytes) is not int:
-            raise PoolError(f"staging_bytes={staging_bytes!r:.80}: want a whole number of bytes")
-        self._store = store
-        self._several = isinstance(components, Mapping)
+        _check_options(store, rank, writers, staging_bytes, deadline_s, io_threads)
         named = name_components(components, pool, drafters)
         layers = model_layers(named, drafters)
         self._lanes = [
@@ -100,7 +120,7 @@ class Client:
                 f"a tag_key was given, but no namespace has tags={BLAKE3_KEYED!r}: nothing would "
                 "be keyed"
             )
-        self._shared = find_shared(self._lanes)
+        self._selector = Selector(self._lanes, several=isinstance(components, Mapping))
         least = _least_staging(self._lanes)
         if staging_bytes < least:
             raise PoolError(
@@ -108,17 +128,40 @@ class Client:
             )
         # Every component may be read through a sibling at once: each has what is left, shared.
         spare = (staging_bytes - least) // len(self._lanes)
-        self._siblings = [
-            Siblings(store, lane, tag_key, lane.read.page_bytes + spare // lane.window_pages)
+        others = [
+            Siblings(lane, tag_key, lane.read.page_bytes + spare // lane.window_pages)
             for lane in self._lanes
             if siblings
         ]
-        self._arena = Arena(staging_bytes)
-        self._verify = verify
-        self._damaged = RecentKeys()
-        self._left = RecentKeys()
-        self._announce_at = 0.0  # when to see to the hint records again
-        self._turn = Lock()
+        self.meters = Meters()
+        self._store = store
+        self._deadline_s = deadline_s
+        guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, on_event)
+        self._transfers = Transfers(guard, self._lanes, others, verify=verify)
+        self._movers = Movers(MOVERS, MOST_WAITING)
+        self._pid = os.getpid()
+        self._close = weakref.finalize(self, _let_go, self._transfers, self._movers, self._pid)
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of threads, the I/O process and the arena; later calls raise `StoreError`.
+
+        Tickets under way end as they can; what a store is still doing is not waited for. The store
+        stays open. Closing twice is fine.
+        """
+        self._close()
 
     def match(self, pages: Sequence[str]) -> Match:
         """Return how many leading ``pages`` this rank could load. A hint: the load decides.
@@ -127,13 +170,12 @@ class Client:
             KeyFormatError: a text that is no page hash.
         """
         check_pages(pages)
-        lanes = self._choose(pages, [Asked(range(len(pages)))] * len(self._lanes))
-        return match_bundle(self._store, [want_of(lane) for lane in lanes], pages, self._damaged)
+        return self._transfers.match(pages, self._open_call())
 
     def save(
         self,
         pages: Sequence[str],
-        slots: Slots | int | Mapping[str, Slots | int],
+        slots: Tables,
         *,
         start: int = 0,
         endpoints: Iterable[int] | None = None,
@@ -154,44 +196,55 @@ class Client:
             KeyFormatError: a text that is no page hash.
             PoolError: slots that do not fit the pages or the pool; nothing is written.
             SpecError: an endpoint that the pages do not reach; nothing is written.
+            StoreError: the client is closed, or was made before this process was forked.
         """
-        if type(start) is not int or not 0 <= start <= MAX_PAGE_INDEX - len(pages):
-            raise PoolError(
-                f"start={start!r:.40}: want the position of the first page, a whole number from 0 "
-                f"to {MAX_PAGE_INDEX - len(pages)}"
-            )
-        if endpoints is not None:
-            endpoints = list(endpoints)  # asked for by each component
-        selections = [
-            lane.to_store(selection, endpoints, len(pages))
-            for lane, selection in zip(
-                self._lanes, self._select(pages, slots, write=False), strict=True
-            )
-        ]
-        plans = [lane.write for lane in self._lanes]
-        with self._turn:
-            if any(plan.chunks for plan in plans) and monotonic() >= self._announce_at:
-                slots_taken = [announce(self._store, lane.format.namespace) for lane in self._lanes]
-                late = None in slots_taken  # all slots are taken, or the store failed
-                self._announce_at = monotonic() + REFRESH_S if late else inf
-            reports = {
-                lane.name: save_pages(
-                    lane,
-                    self._store,
-                    self._arena,
-                    pages,
-                    selection,
-                    start=start,
-                    damaged=self._damaged,
-                    left=self._left,
-                )
-                for lane, selection in zip(self._lanes, selections, strict=True)
-            }
-        return SaveReport.total(reports)
+        selections = self._to_store(pages, slots, start, endpoints)
+        call, transfers = self._open_call(), self._transfers
+        turn = transfers.turns.enter(selections, writes=False)
+        return transfers.save(pages, selections, start, call, turn, Gate())
 
-    def load(
-        self, pages: Sequence[str], slots: Slots | int | Mapping[str, Slots | int]
-    ) -> LoadReport:
+    def save_async(
+        self,
+        pages: Sequence[str],
+        slots: Tables,
+        *,
+        start: int = 0,
+        endpoints: Iterable[int] | None = None,
+        after: After = None,
+    ) -> SaveTicket:
+        """Do as `save`, on another thread; nothing is waited for here.
+
+        Where the arena has no room just now, pages are dropped: the report's ``failed`` names
+        them, and `meters` count them.
+
+        Args:
+            pages: as for `save`.
+            slots: as for `save`; the slots must stay as they are until ``source_free()``.
+            start: as for `save`.
+            endpoints: as for `save`.
+            after: what writes the pages, if that is still to end: a `torch.cuda.Event` that was
+                recorded behind it, a `threading.Event`, or the like.
+
+        Raises: as `save`.
+        """
+        check_after(after)
+        selections = self._to_store(pages, slots, start, endpoints)
+        pages, call, ticket = list(pages), self._open_call(), SaveTicket()
+        transfers = self._transfers
+        turn = transfers.turns.enter(selections, writes=False)
+
+        def work() -> SaveReport:
+            wait_for(after, call.deadline)
+            free = ticket.packed
+            return transfers.save(
+                pages, selections, start, call, turn, ticket.gate, packed=free, wait=False
+            )
+
+        if not self._submit(ticket, work, turn.leave):
+            ticket.carry_out(lambda: transfers.drop(pages, selections, TOO_MANY))
+        return ticket
+
+    def load(self, pages: Sequence[str], slots: Tables) -> LoadReport:
         """Fill the pools with the greatest prefix of ``pages`` that is stored and verifies.
 
         Args:
@@ -208,43 +261,161 @@ class Client:
         Raises:
             KeyFormatError: a text that is no page hash.
             PoolError: slots that do not fit the pages or the pool; nothing is read.
+            StoreError: the client is closed, or was made before this process was forked.
         """
-        selections = self._select(pages, slots, write=True)
-        with self._turn:
-            lanes = self._choose(pages, [Asked(some.rows, some.unheld) for some in selections])
-            legs = [Leg(*leg) for leg in zip(lanes, selections, strict=True)]
-            reader = Reader(self._store, self._arena, pages, self._verify, self._damaged)
-            return load_pages(reader, legs)
+        selections = self._selector.select(pages, slots, write=True)
+        call, transfers = self._open_call(), self._transfers
+        turn = transfers.turns.enter(selections, writes=True)
+        return transfers.load(pages, selections, call, turn, Gate(), load_pages)
 
-    def _choose(self, pages: Sequence[str], asked: Sequence[Asked]) -> list[Lane]:
-        """Return for each component the lane to read it by: its own, or a sibling's."""
-        if not self._siblings:
-            return self._lanes
-        return choose_lanes(self._store, self._siblings, pages, asked, self._damaged)
+    def load_async(
+        self, pages: Sequence[str], slots: Tables, *, after: After = None, stream: bool = False
+    ) -> LoadTicket:
+        """Do as `load`, on another thread; nothing is waited for here.
 
-    def _select(
-        self, pages: Sequence[str], slots: Slots | int | Mapping[str, Slots | int], *, write: bool
-    ) -> list[Selection]:
-        """Check pages and slots before anything moves; return what each lane moves of them."""
-        check_pages(pages)
-        lanes = {lane.name: lane for lane in self._lanes}
-        own = sorted(name for name, lane in lanes.items() if lane.component.source is None)
-        if isinstance(slots, Mapping):
-            tables = dict(slots)
-        elif self._several and len(own) > 1:
-            raise PoolError(f"slots for components {own}: want a mapping by component name")
+        Args:
+            pages: as for `load`.
+            slots: as for `load`; the slots are the load's until the ticket is done or cancelled.
+            after: what still uses the slots, if anything does; see `save_async`.
+            stream: fill the pool layer by layer as ranges arrive, see `LoadTicket.wait_layer`.
+                Then a failure fails the whole load, and all of it must fit the arena at once.
+
+        Raises: as `load`; and `SpecError` where no component of a stream needs every page.
+        """
+        check_after(after)
+        selections = self._selector.select(pages, slots, write=True)
+        pages, call, transfers = list(pages), self._open_call(), self._transfers
+        first = streamed_leg(self._lanes) if stream else self._lanes[0]
+        ticket = LoadTicket(first.pool.layers, stream=stream)
+        loader = stream_pages(ticket.layers_ready) if stream else load_pages
+
+        turn = transfers.turns.enter(selections, writes=True)
+
+        def work() -> LoadReport:
+            wait_for(after, call.deadline)
+            gate = ticket.gate
+            return transfers.load(pages, selections, call, turn, gate, loader, whole=stream)
+
+        if not self._submit(ticket, work, turn.leave):
+            ticket.carry_out(lambda: LoadReport(stopped=TOO_MANY))
+        return ticket
+
+    def prefetch(self, pages: Sequence[str], slots: Tables | None = None) -> PrefetchTicket:
+        """Bring what is stored of ``pages`` into the arena, for a later load to take over.
+
+        No pool is touched. Nothing is held while the store is asked what it has. Where the arena
+        has no room the report says ``deferred``, which is no miss; saves and loads that want room
+        drop what is prefetched, the oldest first.
+
+        Args:
+            pages: page hashes in sequence order.
+            slots: where a later load will put them: wanted only where pages are dealt out over
+                ranks (cp > 1), since a rank's own follow from them.
+
+        Raises:
+            KeyFormatError: a text that is no page hash.
+            PoolError: slots that do not fit, or none where they are wanted.
+            StoreError: the client is closed, or was made before this process was forked.
+        """
+        if slots is None:
+            check_pages(pages)
+            sharded = next((lane.name for lane in self._lanes if lane.shard.ranks > 1), None)
+            if sharded is not None:
+                raise PoolError(
+                    f"prefetch of component {sharded!r}, whose pages are dealt out over ranks: "
+                    "want slots, from which this rank's own follow"
+                )
+            rows: list[Sequence[int]] = [range(len(pages))] * len(self._lanes)
         else:
-            tables = {own[0]: slots}
-        if sorted(tables) != own:
-            raise PoolError(f"slots for components {sorted(tables)}: want {own}")
-        for lane in follow_sources(self._lanes):
-            source = lanes[str(lane.component.source)]
-            tables[lane.name] = derive_table(lane, source, tables[source.name])
-        selections = [lanes[n].select(tables[n], len(pages), write=write) for n in lanes]
-        check_blocks(self._lanes, selections, self._shared)
+            rows = [some.rows for some in self._selector.select(pages, slots, write=True)]
+        pages, call, transfers = list(pages), self._open_call(), self._transfers
+        ticket = PrefetchTicket()
+
+        def work() -> PrefetchReport:
+            return transfers.prefetch(pages, rows, call, ticket.gate)
+
+        if not self._submit(ticket, work):
+            ticket.carry_out(lambda: PrefetchReport(deferred=True, stopped=TOO_MANY))
+        return ticket
+
+    def _to_store(
+        self, pages: Sequence[str], slots: Tables, start: int, endpoints: Iterable[int] | None
+    ) -> list[Selection]:
+        """Check the input of a save; return what each lane stores of it."""
+        if type(start) is not int or not 0 <= start <= MAX_PAGE_INDEX - len(pages):
+            raise PoolError(
+                f"start={start!r:.40}: want the position of the first page, a whole number from 0 "
+                f"to {MAX_PAGE_INDEX - len(pages)}"
+            )
+        if endpoints is not None:
+            endpoints = list(endpoints)  # asked for by each component
+        selections = [
+            lane.to_store(selection, endpoints, len(pages))
+            for lane, selection in zip(
+                self._lanes, self._selector.select(pages, slots, write=False), strict=True
+            )
+        ]
+        for lane in self._lanes:
+            lane.passage.write  # noqa: B018 - raises where the rank owns a part of a chunk
         return selections
+
+    def _open_call(self) -> StoreCall:
+        """Return the store for one call, whose deadline begins now."""
+        if os.getpid() != self._pid:
+            raise StoreError(
+                f"this client was made in process {self._pid}, and threads and I/O do not outlive "
+                f"a fork: make a new client in process {os.getpid()}"
+            )
+        if not self._close.alive:
+            raise StoreError("this client is closed")
+        return StoreCall(self._transfers.guard, monotonic() + self._deadline_s)
+
+    def _submit(
+        self,
+        ticket: Ticket[Any],  # Any: its report
+        work: Callable[[], Any],
+        last: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Have a ticket carried out, and ``last`` called whatever comes of it."""
+
+        def job() -> None:
+            ticket.carry_out(work)
+            last()
+
+        if self._movers.submit(job):
+            return True
+        last()
+        return False
+
+
+def _let_go(transfers: Transfers, movers: Movers, pid: int) -> None:
+    if os.getpid() == pid:
+        movers.close()
+        transfers.close()
 
 
 def _least_staging(lanes: Sequence[Lane]) -> int:
     """Return the bytes that the smallest load takes: one page, and all of each window."""
     return sum(lane.read.page_bytes * lane.window_pages for lane in lanes)
+
+
+def _check_options(
+    store: object,
+    rank: object,
+    writers: object,
+    staging_bytes: object,
+    deadline_s: float,
+    io_threads: object,
+) -> None:
+    if writers not in ("striped", "first"):
+        raise SpecError(f"writers={writers!r}: want 'striped' or 'first'")
+    if isinstance(store, str):
+        raise SpecError("store of type str: want a store, as open_store(url) returns it")
+    if not isinstance(rank, Rank):
+        raise SpecError(f"rank {rank!r:.80}: want a rank, such as Topology(tp=2).rank(tp=1)")
+    if type(staging_bytes) is not int:
+        raise PoolError(f"staging_bytes={staging_bytes!r:.80}: want a whole number of bytes")
+    if type(deadline_s) not in (int, float) or not 0 < deadline_s <= MOST_SECONDS:
+        raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
+    if type(io_threads) is not int or not 1 <= io_threads <= MOST_THREADS:
+        raise SpecError(f"io_threads={io_threads!r:.80}: want 1 to {MOST_THREADS}")

@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from unikv.canonical import read_label
 from unikv.errors import FormatError, SpecError
 from unikv.namespace import TEXT_LIMIT, Namespace
-from unikv.store import Item, Outcome, Span, Store
+from unikv.store import Item, Outcome, Records, Span
 from unikv.tags import SEED_MASK, key_seed
 
 HINT_BYTES = 4096
@@ -74,7 +74,7 @@ def decode_hint(key: str, data: bytes | bytearray | memoryview) -> Hint:
     return Hint(namespace, text)
 
 
-def read_hints(store: Store, family: str) -> list[Hint]:
+def read_hints(store: Records, family: str) -> list[Hint]:
     """Return the namespaces that announced themselves in a family: one batch of reads.
 
     Records that are missing, unreadable or damaged are left out; each namespace comes once.
@@ -86,7 +86,7 @@ def read_hints(store: Store, family: str) -> list[Hint]:
     return list(found.values())
 
 
-def announce(store: Store, namespace: Namespace) -> int | None:
+def announce(store: Records, namespace: Namespace) -> int | None:
     """Put the namespace's hint into the first free slot of its family, unless it is there.
 
     Returns:
@@ -110,7 +110,9 @@ def _announces(hint: Hint | Outcome, namespace: Namespace) -> bool:
     return isinstance(hint, Hint) and hint.namespace.digest == namespace.digest
 
 
-def _read_slots(store: Store, family: str, slots: "range | list[int]") -> dict[int, Hint | Outcome]:
+def _read_slots(
+    store: Records, family: str, slots: "range | list[int]"
+) -> dict[int, Hint | Outcome]:
     """Return the hint of each slot, MISS for a free one, FAILED for one that is of no use."""
     memory = memoryview(bytearray(HINT_BYTES * len(slots)))
     views = [memory[i * HINT_BYTES : (i + 1) * HINT_BYTES] for i in range(len(slots))]

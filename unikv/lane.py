@@ -5,7 +5,6 @@ A lane is where identity, grid, topology and pool meet; client, save and load on
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -18,10 +17,10 @@ from unikv.geometry import Box
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
 from unikv.paged import PagedCache
-from unikv.planner import Plan, plan_read, plan_write
+from unikv.passage import Passage
+from unikv.planner import Plan
 from unikv.pool_index import Slots, as_table
 from unikv.sharding import Shard, local_row, owner
-from unikv.tags import BLAKE3_KEYED
 from unikv.topology import Rank
 
 Writers: TypeAlias = Literal["striped", "first"]
@@ -44,11 +43,10 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """One component's namespace as bytes (``format``), this rank's box of it and its pool."""
+    """One component's namespace as bytes, this rank's box of it (its ``passage``) and its pool."""
 
     name: str
-    format: ObjectFormat
-    box: Box
+    passage: Passage
     pool: PagedCache
     shard: Shard  # which pages this rank owns
     replica: tuple[int, int]  # index and count among the ranks that hold the same bytes
@@ -80,8 +78,7 @@ class Lane:
         component.pool.check(spec, box)
         return cls(
             name,
-            _format(component.namespace, tag_key),
-            box,
+            Passage.of(component.namespace, box, tag_key),
             component.pool,
             rank.shard(spec, component.sharded),
             rank.replica(spec, component.sharded),
@@ -91,17 +88,32 @@ class Lane:
 
     def through(self, sibling: Namespace, tag_key: bytes | None) -> "Lane":
         """Return the same pool and box read by the grid of another namespace of the family."""
-        return replace(self, format=_format(sibling, tag_key))
+        return replace(self, passage=Passage.of(sibling, self.box, tag_key))
 
-    @cached_property
+    @property
+    def format(self) -> ObjectFormat:
+        """The namespace's objects."""
+        return self.passage.format
+
+    @property
+    def box(self) -> Box:
+        """This rank's share of every page."""
+        return self.passage.box
+
+    @property
     def read(self) -> Plan:
         """The copies that fill this rank's box of a page."""
-        return plan_read(self.format, self.box)
+        return self.passage.read
 
-    @cached_property
+    @property
     def write(self) -> Plan:
         """The chunks that this rank owns. Raises `GridError` when it owns one only in part."""
-        return plan_write(self.format, self.box)
+        return self.passage.write
+
+    @property
+    def shelf(self) -> str:
+        """What prefetched pages are kept under: the component and the namespace read."""
+        return f"{self.name} {self.format.namespace.digest}"
 
     @property
     def page_rows(self) -> int:
@@ -241,7 +253,3 @@ class Lane:
         """Tell whether, of the replicas of the same bytes, this one is to write ``page``."""
         index, count = self.replica
         return index == (int(page[:16], 16) % count if self.writers == "striped" else 0)
-
-
-def _format(namespace: Namespace, tag_key: bytes | None) -> ObjectFormat:
-    return ObjectFormat.of(namespace, tag_key if namespace.tags == BLAKE3_KEYED else None)

@@ -7,11 +7,13 @@ reach the pool last.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from unikv.arena import ALIGN
 from unikv.catalog import find_gaps
 from unikv.coverage import endpoints, greatest, pages_needed
 from unikv.lane import Lane
-from unikv.reading import Leg, Reader, Share
+from unikv.reading import Batch, Leg, Reader, Share
 from unikv.reports import Failure, LoadReport
 from unikv.siblings import want_of
 
@@ -22,9 +24,22 @@ What is missing or damaged is not counted: that is looked for further ahead, how
 """
 
 
+WINDOW_BYTES = 8 << 20
+WINDOWS = 4
+"""A load is cut into so many windows, unless they would be smaller than `WINDOW_BYTES`."""
+
+
 def load_pages(reader: Reader, legs: Sequence[Leg]) -> LoadReport:
     """Fill the pools with the greatest prefix that all required components can restore."""
     return _Load(reader, legs).run()
+
+
+class _Window(NamedTuple):
+    """Pages of the dense components that are read together."""
+
+    batch: Batch
+    stop: int  # the page behind its last
+    half: int  # of the room: 0 or 1
 
 
 class _Load:
@@ -49,24 +64,39 @@ class _Load:
         self.at = sum(  # bytes of the arena that are for the small ones
             leg.lane.read.page_bytes * min(pages, leg.lane.window_pages) for leg in self.small
         )
+        # Two windows share what is left, so that one is read while the other is unpacked. Where
+        # small ones may still move the end back, one takes it all: less is unpacked in vain.
+        room = (reader.slot.size if reader.slot else 0) - self.at
+        page_bytes = sum(leg.lane.read.page_bytes for leg in self.dense)
+        half = room // 2 // ALIGN * ALIGN
+        much = room >= 2 * WINDOW_BYTES or room < pages * page_bytes
+        self.two = not self.small and much and half >= page_bytes
+        self.half_bytes = half if self.two else room
 
     def run(self) -> LoadReport:
         end, small = self._settle()
-        done = 0
-        while done < end:
-            shares, stop = self._read_dense(done, end)
+        window = self._begin_dense(0, end, 0)
+        while window is not None:
+            shares = self._finish_dense(window)
             if self.limit < end:
                 end, small = self._settle()
-            with self.reader.watch.stage("unpack"):
-                for share in shares:
-                    share.unpack(min(end, self.valid[share.lane.name]))
-            done = stop
-        with self.reader.watch.stage("unpack"):
-            for share in small:
-                share.unpack(end)
+            if self.two:  # the next window is on its way while this one is unpacked
+                after = self._begin_dense(window.stop, end, 1 - window.half)
+                self._unpack(shares, end)
+            else:
+                self._unpack(shares, end)
+                after = self._begin_dense(window.stop, end, 0)
+            window = after
+        self._unpack(small, end)
         for leg in self.extra:
             self._load_extra(leg, end)
         return self._report(end)
+
+    def _unpack(self, shares: Sequence[Share], end: int) -> None:
+        """Copy what is verified into the pools, unless the load was cancelled."""
+        with self.reader.gate, self.reader.watch.stage("unpack"):
+            for share in shares:
+                share.unpack(min(end, self.valid[share.lane.name]))
 
     def _report(self, end: int) -> LoadReport:
         reader, pages = self.reader, len(self.reader.pages)
@@ -76,6 +106,7 @@ class _Load:
             bytes_read=reader.bytes_read,
             bytes_headers=reader.bytes_headers,
             bytes_needed=reader.bytes_needed,
+            prefetched=reader.prefetched,
             requests=reader.requests,
             failed=(failure,) if failure else (),
             stopped=stopped,
@@ -90,7 +121,7 @@ class _Load:
         with self.reader.watch.stage("stat"):
             pages = [self.reader.pages[row] for row in rows]
             # What was damaged when last read is read again: somebody may have healed it.
-            gaps, _ = find_gaps(self.reader.store, want_of(leg.lane), pages)
+            gaps, _ = find_gaps(self.reader.call, want_of(leg.lane), pages)
         held = set(range(len(self.reader.pages))) - leg.selection.unheld
         for n, key in gaps.items():
             held.discard(rows[n])
@@ -122,26 +153,33 @@ class _Load:
             if not any(failures):
                 return end, shares
 
-    def _read_dense(self, done: int, end: int) -> tuple[list[Share], int]:
-        """Read pages from ``done`` on of the dense components, as many as the arena holds.
-
-        Returns their shares and the page to go on at. Where a required one lacks a page, that is
-        the limit from now on.
-        """
+    def _begin_dense(self, done: int, end: int, half: int) -> "_Window | None":
+        """Start to read pages from ``done`` on of the dense components, as many as fit a half."""
         legs = [leg for leg in self.dense if self.valid[leg.lane.name] > done]
-        page_bytes = sum(leg.lane.read.page_bytes for leg in legs)
-        window = (self.reader.arena.size - self.at) // page_bytes if page_bytes else end
-        stop = min(done + window, end)
+        if done >= end or not legs:
+            return None
+        most = end
+        if self.reader.slot is not None:
+            page_bytes = sum(leg.lane.read.page_bytes for leg in legs)
+            most = self.half_bytes // page_bytes if page_bytes else end
+            if self.two:
+                most = min(most, max(WINDOW_BYTES // max(1, page_bytes), -(-end // WINDOWS)))
+        stop = min(done + most, end)
         wanted = [range(done, min(stop, self.valid[leg.lane.name])) for leg in legs]
-        shares, failures = self.reader.read(legs, wanted, self.at)
-        for leg, found in zip(legs, failures, strict=True):
+        batch = self.reader.begin(legs, wanted, self.at + half * self.half_bytes)
+        return _Window(batch, stop, half)
+
+    def _finish_dense(self, window: "_Window") -> list[Share]:
+        """Wait for a window. Where a required component lacks a page, that is the limit now."""
+        shares, failures = self.reader.finish(window.batch)
+        for leg, found in zip(window.batch.legs, failures, strict=True):
             self.lost[leg.lane.name] |= found
             if found and leg.lane.required:
                 self.limit = min(self.limit, *found)
             elif found:
                 first = found[min(found)]
                 self._drop(leg.lane.name, first.page, first.reason)
-        return shares, stop
+        return shares
 
     def _drop(self, name: str, page: int, reason: str) -> None:
         """Note that an optional component is good to ``page`` alone, and why."""
@@ -155,12 +193,11 @@ class _Load:
         if absent := selection.unheld & set(wanted):
             self._drop(lane.name, 0, f"page {min(absent)}: {_no_slots(lane)}")
         elif wanted:
-            [share], [found] = self.reader.read([leg], [wanted], 0)
+            shares, [found] = self.reader.read([leg], [wanted], 0)
             if found:
                 self._drop(lane.name, 0, found[min(found)].reason)
             else:
-                with self.reader.watch.stage("unpack"):
-                    share.unpack(end)
+                self._unpack(shares, end)
 
     def _what_ended(self, end: int) -> tuple[Failure | None, str]:
         """Return what kept the load from going further than ``end``, and a sentence on it."""

@@ -163,26 +163,41 @@ class ObjectFormat:
         Raises:
             GridError: the chunk is of another grid, or has no such slabs.
         """
-        facts = self._expect(chunk)
         if slabs is None:
-            slabs = facts.slabs - first_slab
+            slabs = self._expect(chunk).slabs - first_slab
+        size = self.header_bytes
+        return self.check_apart(page, chunk, data[:size], data[size:], first_slab, slabs)
+
+    def check_apart(
+        self,
+        page: str,
+        chunk: Chunk,
+        header: memoryview,
+        body: memoryview,
+        first_slab: int,
+        slabs: int,
+    ) -> Damage | None:
+        """Do as `check`, for a header and slabs that do not lie side by side.
+
+        Raises:
+            GridError: the chunk is of another grid, or has no such slabs.
+        """
+        facts = self._expect(chunk)
         if not (first_slab >= 0 and 0 <= slabs <= facts.slabs - first_slab):
             raise GridError(
                 f"{slabs} slabs from slab {first_slab}: chunk {chunk.suffix} has {facts.slabs}"
             )
         key = page + facts.ending
-        size = self.header_bytes
-        if len(data) != size + slabs * facts.slab_bytes:
-            wanted = size + slabs * facts.slab_bytes
-            return Damage(key, "size", f"{len(data)} bytes were read, want {wanted}")
+        if len(header) != self.header_bytes or len(body) != slabs * facts.slab_bytes:
+            wanted = self.header_bytes + slabs * facts.slab_bytes
+            return Damage(key, "size", f"{len(header) + len(body)} bytes were read, want {wanted}")
         # Each line below runs for every object of every load: calls are spelled out on purpose.
-        head, tag, seed = bytes(data[: size - TAG_BYTES]), self._tag, key_seed(key)
-        name, payload_tag, header_tag = facts.variable.unpack_from(data)
+        head, tag, seed = bytes(header[:-TAG_BYTES]), self._tag, key_seed(key)
+        name, payload_tag, header_tag = facts.variable.unpack_from(header)
         if not facts.met_by(head) or name != bytes.fromhex(page):
             return Damage(key, "header", facts.difference(head, bytes.fromhex(page)))
         if tag(head, seed + HEADER_SEED & SEED_MASK) != header_tag:
             return Damage(key, "header", _MISFIT)
-        body = data[size:]
         whole = slabs == facts.slabs
         if whole and tag(body, seed + PAYLOAD_SEED & SEED_MASK) == payload_tag:
             return None

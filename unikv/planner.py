@@ -36,7 +36,9 @@ class Plan:
     """
 
     chunks: tuple[Chunk, ...]  # touched by the box, in the grid's order
+    header_bytes: int  # in front of each chunk's slabs, in staging as in its object
     first_slab: tuple[int, ...]  # of each chunk: the first slab that moves
+    first_layer: tuple[int, ...]  # of each chunk: the layer of that slab, from the box's first
     slabs: tuple[int, ...]  # of each chunk: how many move
     place: tuple[int, ...]  # of each chunk: its header's byte in staging, a multiple of 512
     page_bytes: int  # staging of one page, a multiple of 4096
@@ -51,16 +53,50 @@ class Plan:
         tails = self.key_tails
         return [page + tail for page in pages for tail in tails]
 
-    def expand(self, pages: int) -> Columns:
-        """Return the spans of ``pages`` pages: keys as `keys` orders them, staging page by page."""
+    def expand(self, pages: int, layers: Interval | None = None) -> Columns:
+        """Return the spans of ``pages`` pages: keys as `keys` orders them, staging page by page.
+
+        ``layers`` (of the box, from 0) narrows them to what is read of these alone; a header
+        comes with the first layer of its chunk that the box holds.
+        """
         page = np.arange(pages, dtype=np.int64)[:, None]
-        spans = self.spans
+        spans = self.spans if layers is None else self._window(layers)
         return Columns(
             (page * len(self.chunks) + spans.key).ravel(),
             np.tile(spans.start, pages),
             np.tile(spans.stop, pages),
             (page * self.page_bytes + spans.place).ravel(),
         )
+
+    def width(self, layers: Interval | None = None) -> int:
+        """Return how many spans a page has."""
+        return len(self.spans.key) if layers is None else len(self._window(layers).key)
+
+    def touched(self, layers: Interval | None = None) -> list[tuple[int, Interval]]:
+        """Return the chunks that ``layers`` of the box touch, and which of the slabs that move."""
+        every = [(c, Interval(0, count)) for c, count in enumerate(self.slabs)]
+        if layers is None:
+            return every
+        found = []
+        for c, slabs in every:
+            first = self.first_layer[c]
+            start, stop = max(layers.start - first, 0), min(layers.stop - first, slabs.stop)
+            if start < stop:
+                found.append((c, Interval(start, stop)))
+        return found
+
+    def _window(self, layers: Interval) -> Columns:
+        rows: list[tuple[int, int, int, int]] = []
+        for c, (start, stop) in ((c, (some.start, some.stop)) for c, some in self.touched(layers)):
+            size, header, place = self.chunks[c].slab_bytes, self.header_bytes, self.place[c]
+            first = self.first_slab[c]
+            at, end = header + (first + start) * size, header + (first + stop) * size
+            if start == 0 and first == 0:
+                at = 0
+            elif start == 0:
+                rows.append((c, 0, header, place))
+            rows.append((c, at, end, place + (header + start * size if at else 0)))
+        return _columns(rows)
 
 
 def plan_read(fmt: ObjectFormat, box: Box) -> Plan:
@@ -85,7 +121,9 @@ def plan_read(fmt: ObjectFormat, box: Box) -> Plan:
         end = _round_up(end + header + count * grid.slab_bytes, _PLACE_ALIGN)
     return Plan(
         chunks=chunks,
+        header_bytes=header,
         first_slab=tuple(first),
+        first_layer=tuple(layers.start - box.layers.start for layers in wanted),
         slabs=tuple(slabs),
         place=tuple(places),
         page_bytes=_round_up(end, _PAGE_ALIGN),
@@ -132,6 +170,10 @@ def _spans(
             rows += (key, 0, header, place), (key, start, stop, place + header)
         else:  # the slabs stand behind the header in the object as in staging
             rows.append((key, 0, stop, place))
+    return _columns(rows)
+
+
+def _columns(rows: Sequence[tuple[int, int, int, int]]) -> Columns:
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
     return Columns(*(np.ascontiguousarray(column) for column in table.T))
 

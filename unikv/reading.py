@@ -1,22 +1,28 @@
-"""Reading: one batch of pages from the store into the arena, verified. It touches no pool.
+"""Reading: batches of pages from the store into a call's slot, verified. It touches no pool.
 
-plan → store.get → verify
+larder → slot ← Read order: plan → store.get → verify
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from unikv.arena import Arena
+from unikv.arena import Slot
+from unikv.gate import Gate
+from unikv.geometry import Interval
+from unikv.guard import Pending
 from unikv.kernels.reference import unpack
 from unikv.lane import Lane, Selection
+from unikv.larder import Held
+from unikv.orders import Bad, Read, ReadDone, ReadPart
 from unikv.recent import RecentKeys
 from unikv.reports import Failure
 from unikv.stopwatch import Stopwatch
-from unikv.store import Outcome, Outcomes, Span, Store
+from unikv.store_call import StoreCall
 
 
 class Leg(NamedTuple):
@@ -41,104 +47,171 @@ class Share(NamedTuple):
             unpack(self.lane.pool.parts, self.places[:count], self.staging[:count], pieces)
 
 
-@dataclass(slots=True)
-class Reader:
-    """Reads batches of one call and keeps its counts."""
+class Batch(NamedTuple):
+    """Pages under way: what is in the arena already, and what an order is bringing."""
 
-    store: Store
-    arena: Arena
+    legs: Sequence[Leg]
+    ready: Sequence[Share]  # from the larder
+    coming: Sequence[Share]  # one a leg
+    pending: Pending | None  # None where nothing is coming
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """Reads batches of one call into its slot, and keeps its counts. Close it."""
+
+    call: StoreCall
+    slot: Slot | None  # None where all is prefetched
     pages: Sequence[str]
     verify: bool
     damaged: RecentKeys
+    held: Mapping[str, Held]  # by component, what was prefetched of these pages
+    gate: Gate
     watch: Stopwatch = field(default_factory=Stopwatch)
     requests: int = 0
     bytes_read: int = 0
     bytes_headers: int = 0
     bytes_needed: int = 0
+    prefetched: int = 0  # pages of components, taken from the larder
+    under_way: list[Pending] = field(default_factory=list)
+
+    def begin(
+        self,
+        legs: Sequence[Leg],
+        wanted: Sequence[Collection[int]],
+        at: int,
+        layers: Interval | None = None,
+    ) -> Batch:
+        """Start to read the wanted positions of each leg to ``at`` bytes into the slot and on."""
+        self.gate.check()
+        ready: list[Share] = []
+        coming: list[Share] = []
+        parts: list[ReadPart] = []
+        for (lane, selection), positions in zip(legs, wanted, strict=True):
+            rows, places, _ = selection.keep(positions)
+            held = self._take(lane, rows, places) if layers is None else []
+            ready += held
+            if taken := {row for share in held for row in share.rows}:
+                kept = [n for n, row in enumerate(rows) if row not in taken]
+                rows, places = [rows[n] for n in kept], places[kept]
+            size = len(rows) * lane.read.page_bytes
+            staging = torch.empty((len(rows), lane.read.page_bytes), dtype=torch.uint8)
+            if self.slot is not None:
+                staging = self.slot.cut(at, len(rows), lane.read.page_bytes)
+                start = self.slot.start + at
+                part = ReadPart(lane.passage, start, [self.pages[row] for row in rows], layers)
+                parts.append(part)
+                self._count(part, lane)
+            at += size
+            coming.append(Share(lane, rows, places, staging))
+        if not any(part.pages for part in parts):
+            return Batch(legs, ready, coming, None)
+        pending = self.call.begin(Read(parts, self.verify), self.slot)
+        self.under_way.append(pending)
+        return Batch(legs, ready, coming, pending)
+
+    def finish(self, batch: Batch) -> tuple[list[Share], list[dict[int, Failure]]]:
+        """Wait for a batch.
+
+        Returns:
+            Its shares, and each leg's failures by position. What else was read is checked too, so
+            that one save heals all that is bad.
+        """
+        failures: list[dict[int, Failure]] = [{} for _ in batch.legs]
+        if batch.pending is not None:
+            with self.watch.stage("wait"):
+                answer = batch.pending.result()
+            self.under_way.remove(batch.pending)
+            self.call.note(answer)
+            assert isinstance(answer, ReadDone)
+            self.watch.add(answer.seconds)
+            failures = self._failures(batch, answer)
+        return [*batch.ready, *batch.coming], failures
 
     def read(
         self, legs: Sequence[Leg], wanted: Sequence[Collection[int]], at: int
     ) -> tuple[list[Share], list[dict[int, Failure]]]:
-        """Read the wanted positions of each leg to ``at`` bytes into the arena and on.
+        """Read the wanted positions of each leg, and wait; see `begin` and `finish`."""
+        return self.finish(self.begin(legs, wanted, at))
 
-        Returns:
-            Each leg's share, and its failures by position. What else was read is checked too, so
-            that one save heals all that is bad.
-        """
-        with self.watch.stage("plan"):
-            shares: list[Share] = []
-            for (lane, selection), positions in zip(legs, wanted, strict=True):
-                rows, places, _ = selection.keep(positions)
-                staging = self.arena.cut(at, len(rows), lane.read.page_bytes)
-                at += staging.numel()
-                shares.append(Share(lane, rows, places, staging))
-            spans = [span for share in shares for span in _spans(share, self.pages)]
-        with self.watch.stage("get"):
-            outcomes = self.store.get(spans)
-        self.requests += len(spans)
-        self.bytes_read += sum(span.stop - span.start for span in spans)
-        for lane, rows, _, _ in shares:
-            self.bytes_headers += len(rows) * len(lane.read.chunks) * lane.format.header_bytes
-            self.bytes_needed += len(rows) * lane.read.needed
-        with self.watch.stage("verify"):
-            first, failures = 0, []
-            for share in shares:
-                failures.append(self._failures(share, spans, outcomes, first))
-                first += len(share.rows) * len(share.lane.read.spans.key)
-        return shares, failures
+    def close(self) -> None:
+        """Let go of the slot, and of all that is under way or borrowed."""
+        for pending in self.under_way:
+            pending.abandon()
+        for held in self.held.values():
+            for shelf, _ in held.values():
+                shelf.slot.release()
+        if self.slot is not None:
+            self.slot.release()
 
-    def _failures(
-        self, share: Share, spans: Sequence[Span], outcomes: Outcomes, first: int
-    ) -> dict[int, Failure]:
-        found: dict[int, Failure] = {}
-        width = len(share.lane.read.spans.key)
-        codes = outcomes.codes
-        for n, row in enumerate(share.rows):
-            cells = range(first + n * width, first + (n + 1) * width)
-            bad = next((i for i in cells if codes[i] != Outcome.OK), None)
-            failure: Failure | None = None
-            if bad is not None:
-                key, error = spans[bad].key, outcomes.errors.get(bad)
-                if codes[bad] == Outcome.MISS:
-                    failure = Failure(key, row, f"{key} is not stored", "missing")
-                else:
-                    failure = Failure(key, row, str(error or f"{key} could not be read"))
-            elif self.verify:
-                failure = self._verify(share, n, row)
-            if failure:
-                found[row] = failure
+    def _count(self, part: ReadPart, lane: Lane) -> None:
+        pages, plan = len(part.pages), lane.read
+        columns = plan.expand(1, part.layers)
+        self.requests += pages * len(columns.key)
+        self.bytes_read += pages * int((columns.stop - columns.start).sum())
+        if part.layers is None:
+            self.bytes_headers += pages * len(plan.chunks) * lane.format.header_bytes
+            self.bytes_needed += pages * plan.needed
+
+    def _take(self, lane: Lane, rows: Sequence[int], places: Tensor) -> list[Share]:
+        """Return what was prefetched of some rows, a share for each run of its shelves."""
+        held = self.held.get(lane.name, {})
+        found = {n: held[row] for n, row in enumerate(rows) if row in held}
+        self.prefetched += len(found)
+        shares: list[Share] = []
+        for run in _runs(found):
+            shelf, first = found[run[0]]
+            staging = shelf.staging[first : first + len(run)]
+            shares.append(Share(lane, [rows[n] for n in run], places[run], staging))
+        return shares
+
+    def _failures(self, batch: Batch, answer: ReadDone) -> list[dict[int, Failure]]:
+        found: list[dict[int, Failure]] = []
+        by_part: dict[int, list[Bad]] = {}
+        for bad in answer.bad:
+            by_part.setdefault(bad.part, []).append(bad)
+        for n, (lane, rows, _, _) in enumerate(batch.coming):
+            if answer.error is not None:
+                first = [self.pages[row] + lane.read.key_tails[0] for row in rows]
+                found.append(
+                    {row: Failure(k, row, answer.error) for row, k in zip(rows, first, strict=True)}
+                )
+                continue
+            lost = {
+                rows[bad.page]: Failure(bad.key, rows[bad.page], bad.reason, bad.kind)
+                for bad in by_part.get(n, ())
+            }
+            found.append(lost)
+            if self.verify and len(self.damaged):
+                self._forget_healed(lane, rows, lost, answer.damaged)
+        for key in answer.damaged:
+            self.damaged.remember(key)
         return found
 
-    def _verify(self, share: Share, n: int, row: int) -> Failure | None:
-        """Check all that was read of a page, remember what is bad, and return the first of it."""
-        plan, form = share.lane.read, share.lane.format
-        data = share.staging[n].numpy().data
-        failure: Failure | None = None
-        for c, chunk in enumerate(plan.chunks):
-            size = form.header_bytes + plan.slabs[c] * chunk.slab_bytes
-            read = data[plan.place[c] : plan.place[c] + size]
-            damage = form.check(self.pages[row], chunk, read, plan.first_slab[c], plan.slabs[c])
-            if damage:
-                self.damaged.remember(damage.key)
-                failure = failure or Failure(damage.key, row, str(damage), "damaged")
-            elif len(self.damaged):  # somebody else has healed it
-                self.damaged.forget(form.key(self.pages[row], chunk))
-        return failure
+    def _forget_healed(
+        self,
+        lane: Lane,
+        rows: Sequence[int],
+        lost: dict[int, Failure],
+        damaged: Sequence[str],
+    ) -> None:
+        """Forget what was damaged once and is good now: somebody else has healed it."""
+        bad = frozenset(damaged)
+        checked = [row for row in rows if row not in lost or lost[row].kind == "damaged"]
+        for key in lane.read.keys([self.pages[row] for row in checked]):
+            if key not in bad:
+                self.damaged.forget(key)
 
 
-def _spans(share: Share, pages: Sequence[str]) -> list[Span]:
-    """Return the byte ranges that fill the share's staging, page by page."""
-    plan = share.lane.read
-    keys = plan.keys([pages[row] for row in share.rows])
-    columns = plan.expand(len(share.rows))
-    data = share.staging.view(-1).numpy().data
-    return [
-        Span(keys[key], start, stop, (data[place : place + stop - start],))
-        for key, start, stop, place in zip(
-            columns.key.tolist(),
-            columns.start.tolist(),
-            columns.stop.tolist(),
-            columns.place.tolist(),
-            strict=True,
-        )
-    ]
+def _runs(found: Held) -> Iterator[list[int]]:
+    """Cut ascending positions where two neighbours do not lie side by side on one shelf."""
+    run: list[int] = []
+    for n in sorted(found):
+        if run:
+            (last, row), (shelf, at) = found[run[-1]], found[n]
+            if last is not shelf or at != row + 1:
+                yield run
+                run = []
+        run.append(n)
+    if run:
+        yield run

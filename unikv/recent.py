@@ -1,5 +1,7 @@
 """RecentKeys: a bounded set of texts that forgets its oldest. It knows not what they name."""
 
+from threading import Lock
+
 CAPACITY = 65_536
 
 
@@ -14,6 +16,7 @@ class RecentKeys:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._keys: dict[str, None] = {}
+        self._lock = Lock()
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
@@ -23,10 +26,11 @@ class RecentKeys:
 
     def remember(self, key: str) -> None:
         """Add ``key``, or make it the newest."""
-        self._keys.pop(key, None)
-        self._keys[key] = None
-        if len(self._keys) > self._capacity:
-            del self._keys[next(iter(self._keys))]
+        with self._lock:
+            self._keys.pop(key, None)
+            self._keys[key] = None
+            if len(self._keys) > self._capacity:
+                del self._keys[next(iter(self._keys))]
 
     def forget(self, key: str) -> None:
         """Drop ``key`` if it is there."""

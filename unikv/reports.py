@@ -71,9 +71,11 @@ class LoadReport:
     bytes_headers: int = 0  # of these, headers
     bytes_needed: int = 0  # payload bytes of the rank's box in the pages asked of the store
     requests: int = 0  # byte ranges asked of the store
+    prefetched: int = 0  # pages of components that a prefetch had brought already
     failed: tuple[Failure, ...] = ()
     stopped: str | None = None  # why the prefix ended before the last page; None when it did not
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage: plan, get, verify, unpack
+    # by stage: plan, get, verify where the I/O is done; wait (for it), unpack where the pool is
+    seconds: dict[str, float] = field(default_factory=dict)
     valid: Mapping[str, int] = field(default_factory=dict)  # by component, the page it is good to
     dropped: Mapping[str, str] = field(default_factory=dict)  # optional component and the reason
 
@@ -83,3 +85,15 @@ class LoadReport:
         return (
             (self.bytes_read - self.bytes_headers) / self.bytes_needed if self.bytes_needed else 1
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchReport:
+    """What one prefetch did."""
+
+    pages: int = 0  # leading pages that a load will find in host memory, whole
+    wanted: int = 0  # leading pages that are stored, as far as they were asked for
+    bytes_read: int = 0
+    deferred: bool = False  # there was no room or no time for all of it: ask again, it is no miss
+    stopped: str | None = None  # why it ended before ``wanted``
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by stage

@@ -1,19 +1,29 @@
-"""Saving: from a pool to stored objects, one window of pages at a time. It reads no object.
+"""Saving: from the pools to stored objects, one window of pages at a time. It reads no object.
 
-pool → pack → header → store.put
+pool → pack → slot → Write order: header → store.put
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from unikv.arena import Arena
+from unikv.arena import ALIGN, Slot
+from unikv.gate import Gate
+from unikv.guard import Pending
 from unikv.kernels.reference import pack
 from unikv.lane import Lane, Selection
+from unikv.orders import Write, WriteDone, WritePage
 from unikv.recent import RecentKeys
 from unikv.reports import Failure, SaveReport
 from unikv.stopwatch import Stopwatch
-from unikv.store import UNKNOWN_SIZE, Item, Outcome, Store
+from unikv.store import UNKNOWN_SIZE, Records
+from unikv.store_call import StoreCall
+
+CANCELLED = "the save was cancelled"
+
+WINDOW_BYTES = 8 << 20
+WINDOWS = 4
+"""A save is cut into so many windows, unless they would be smaller than `WINDOW_BYTES`."""
 
 
 class Lack(NamedTuple):
@@ -24,75 +34,175 @@ class Lack(NamedTuple):
     chunks: Sequence[int]  # positions in the plan's chunks
 
 
-@dataclass(slots=True)
-class _Tally:
+@dataclass(slots=True, eq=False)
+class Portion:
+    """One component's part of a save: what is to be stored, and what became of it."""
+
+    lane: Lane
+    selection: Selection | None = None  # what is being stored just now
+    unheld: int = 0
+    lacks: Sequence[Lack] = ()
+    pages: int = 0  # that this rank was to write
     stored: int = 0
     existed: int = 0
     written: int = 0
     failed: list[Failure] = field(default_factory=list)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def bytes(self) -> int:
+        """Staging that all it lacks takes."""
+        return len(self.lacks) * self.lane.write.page_bytes if self.lacks else 0
+
+    def name(self, page: str) -> str:
+        """Return what `InFlight` knows a page of this component by."""
+        return f"{self.lane.name} {page}"
+
+    def settle(
+        self,
+        pages: Sequence[str],
+        selection: Selection,
+        shared: Mapping[str, object],
+        lost: Mapping[str, str],
+    ) -> Selection:
+        """Count pages ``shared`` with equal saves, and those they ``lost``; return what is left.
+
+        That is what a save gave up that was cancelled.
+        """
+        chunks, again = range(len(self.lane.write.chunks)), list[int]()
+        for row in selection.rows:
+            name = self.name(pages[row])
+            if name not in shared:
+                continue
+            if lost.get(name) == CANCELLED:
+                again.append(row)
+            elif name in lost:
+                self.lose(pages, [Lack(row, row, chunks)], lost[name])
+            elif self.lane.writes(pages[row]):
+                self.pages += 1
+                self.existed += len(chunks)
+        return selection.keep(again)
+
+    def lose(self, pages: Sequence[str], lacks: Sequence[Lack], reason: str) -> None:
+        """Note chunks that could not be stored."""
+        tails = self.lane.write.key_tails
+        self.failed += (
+            Failure(pages[at] + tails[c], at, reason) for _, at, chunks in lacks for c in chunks
+        )
+
+    def report(self) -> SaveReport:
+        """Return what became of it."""
+        return SaveReport(
+            stored=self.stored,
+            existed=self.existed,
+            failed=tuple(self.failed),
+            bytes_written=self.written,
+            pages=self.pages,
+            unheld=self.unheld,
+            seconds=self.watch.seconds,
+        )
 
 
-def save_pages(
-    lane: Lane,
-    store: Store,
-    arena: Arena,
-    pages: Sequence[str],
-    selection: Selection,
-    *,
-    start: int,
-    damaged: RecentKeys,
-    left: RecentKeys,
-) -> SaveReport:
-    """Store the chunks of ``pages`` that this rank is to write and the store lacks.
+class _Window(NamedTuple):
+    portion: Portion
+    lacks: Sequence[Lack]
+    pending: Pending
 
-    Args:
-        lane: the component and this rank's share of it.
-        store: where objects go.
-        arena: host memory to pack in.
-        pages: page hashes in sequence order.
-        selection: which of the pages this rank holds, and where.
-        start: position of ``pages[0]`` in its sequence, in pages.
-        damaged: keys whose bytes a load found bad; they are replaced.
-        left: component and page of what this client was asked for before and left to another
-            replica.
-    """
-    watch, tally = Stopwatch(), _Tally()
-    plan = lane.write
-    with watch.stage("stat"):
-        lacks, tally.existed, count = find_lacks(lane, store, pages, selection.rows, damaged, left)
-    window = arena.size // plan.page_bytes if lacks else 1
-    for first in range(0, len(lacks), window):
-        batch = lacks[first : first + window]
-        staging = arena.cut(0, len(batch), plan.page_bytes)
-        with watch.stage("pack"):
-            rows = [lack.row for lack in batch]
-            pack(lane.pool.parts, selection.places[rows], staging, plan.pieces)
-        with watch.stage("encode"):
-            data = staging.view(-1).numpy().data
-            items = [
-                (lack.at, item)
-                for row, lack in enumerate(batch)
-                for item in encode_page(lane, pages, lack, data[row * plan.page_bytes :], start)
-            ]
-        with watch.stage("put"):
-            fresh = [(at, item) for at, item in items if item.key not in damaged]
-            again = [(at, item) for at, item in items if item.key in damaged]
-            _put(store, fresh, tally, damaged, replace=False)
-            _put(store, again, tally, damaged, replace=True)
-    return SaveReport(
-        stored=tally.stored,
-        existed=tally.existed,
-        failed=tuple(tally.failed),
-        bytes_written=tally.written,
-        pages=count,
-        unheld=len(selection.unheld),
-        seconds=watch.seconds,
-    )
+
+@dataclass(slots=True, eq=False)
+class Saver:
+    """Stores what portions lack, through a slot that holds at least one page of each. Close it."""
+
+    call: StoreCall
+    slot: Slot
+    pages: Sequence[str]
+    start: int  # position of the first page in its sequence
+    damaged: RecentKeys
+    gate: Gate = field(default_factory=Gate)
+    under_way: list[_Window] = field(default_factory=list)
+
+    def run(self, portions: Sequence[Portion], packed: Callable[[Sequence[Pending]], None]) -> None:
+        """Store all of it; tell ``packed`` when the pools may change, with what is still to end.
+
+        One half of the slot is packed while the other is being stored.
+        """
+        most = max(portion.lane.write.page_bytes for portion in portions)
+        half = self.slot.size // 2 // ALIGN * ALIGN
+        much = self.slot.size >= 2 * WINDOW_BYTES or self.slot.size < sum(p.bytes for p in portions)
+        room, two = (half, 2) if much and half >= most else (self.slot.size, 1)
+        windows = [(p, lacks) for p in portions for lacks in _cut(p, room)]
+        for n, (portion, lacks) in enumerate(windows):
+            if len(self.under_way) == two:
+                self._settle()
+            page_bytes = portion.lane.write.page_bytes
+            at = n % two * room
+            staging = self.slot.cut(at, len(lacks), page_bytes)
+            with self.gate, portion.watch.stage("pack"):
+                assert portion.selection is not None
+                places = portion.selection.places[[lack.row for lack in lacks]]
+                pack(portion.lane.pool.parts, places, staging, portion.lane.write.pieces)
+            order = self._order(portion, lacks, self.slot.start + at)
+            self.under_way.append(_Window(portion, lacks, self.call.begin(order, self.slot)))
+        packed([window.pending for window in self.under_way])
+        while self.under_way:
+            self._settle()
+
+    def close(self) -> None:
+        """Let go of the slot, and of what is under way."""
+        for window in self.under_way:
+            window.pending.abandon()
+        self.slot.release()
+
+    def _order(self, portion: Portion, lacks: Sequence[Lack], at: int) -> Write:
+        pages, tails = self.pages, portion.lane.write.key_tails
+        written = [
+            WritePage(
+                pages[lack.at],
+                pages[lack.at - 1] if lack.at else None,
+                self.start + lack.at,
+                lack.chunks,
+            )
+            for lack in lacks
+        ]
+        again: list[str] = []
+        if len(self.damaged):
+            keys = (pages[lack.at] + tails[c] for lack in lacks for c in lack.chunks)
+            again = [key for key in keys if key in self.damaged]
+        return Write(portion.lane.passage, at, written, again)
+
+    def _settle(self) -> None:
+        """Wait for the oldest window, and count what became of it."""
+        portion, lacks, pending = self.under_way[0]
+        with portion.watch.stage("wait"):
+            answer = pending.result()
+        del self.under_way[0]
+        self.call.note(answer)
+        assert isinstance(answer, WriteDone)
+        if answer.error is not None:
+            portion.lose(self.pages, lacks, answer.error)
+            return
+        portion.stored += answer.stored
+        portion.existed += answer.existed
+        portion.written += answer.written
+        portion.failed += (Failure(key, lacks[n].at, why) for n, key, why in answer.failed)
+        portion.watch.add(answer.seconds)
+        for key in answer.replaced:
+            self.damaged.forget(key)
+
+
+def _cut(portion: Portion, room: int) -> list[Sequence[Lack]]:
+    """Cut what a portion lacks into windows that fit ``room`` bytes."""
+    lacks = portion.lacks
+    if not lacks:
+        return []
+    page_bytes = portion.lane.write.page_bytes
+    size = min(room // page_bytes, max(WINDOW_BYTES // page_bytes, -(-len(lacks) // WINDOWS)))
+    return [lacks[first : first + size] for first in range(0, len(lacks), size)]
 
 
 def find_lacks(
     lane: Lane,
-    store: Store,
+    store: Records,
     pages: Sequence[str],
     rows: Sequence[int],
     damaged: RecentKeys,
@@ -136,44 +246,3 @@ def find_lacks(
     for name in names.values():
         left.remember(name)
     return todo, existed, count
-
-
-def encode_page(
-    lane: Lane, pages: Sequence[str], lack: Lack, data: memoryview, start: int
-) -> list[Item]:
-    """Return the objects of the chunks that a page lacks; ``data`` begins at its staging."""
-    plan, form, at = lane.write, lane.format, lack.at
-    items = []
-    for c in lack.chunks:
-        chunk = plan.chunks[c]
-        place = plan.place[c] + form.header_bytes
-        payload = data[place : place + chunk.payload_bytes]
-        header, description = form.encode(
-            pages[at],
-            chunk,
-            payload,
-            parent=pages[at - 1] if at else None,
-            page_index=start + at,
-        )
-        items.append(Item(form.key(pages[at], chunk), (header, payload, description)))
-    return items
-
-
-def _put(
-    store: Store,
-    items: Sequence[tuple[int, Item]],
-    tally: _Tally,
-    damaged: RecentKeys,
-    *,
-    replace: bool,
-) -> None:
-    outcomes = store.put([item for _, item in items], replace=replace)
-    for n, ((at, item), code) in enumerate(zip(items, outcomes.codes, strict=True)):
-        if code == Outcome.FAILED:
-            tally.failed.append(Failure(item.key, at, str(outcomes.errors.get(n) or "not stored")))
-        elif code == Outcome.EXISTED:
-            tally.existed += 1
-        else:
-            tally.stored += 1
-            tally.written += item.size
-            damaged.forget(item.key)

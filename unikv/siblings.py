@@ -15,7 +15,7 @@ from unikv.hints import read_hints
 from unikv.lane import Lane
 from unikv.namespace import Namespace
 from unikv.recent import RecentKeys
-from unikv.store import Store
+from unikv.store import Records
 
 REFRESH_S = 30.0
 """Seconds between two looks for namespaces that announced themselves; one batch of reads each."""
@@ -35,31 +35,29 @@ class Siblings:
     """Lanes of one pool: its own namespace's, and one for each sibling that this rank can read.
 
     Args:
-        store: where hints and objects are.
         lane: the rank's own.
         tag_key: secret of keyed tags; siblings whose tags need it are left out without it.
         page_bytes: staging that a page may take; a sibling that needs more is left out.
     """
 
-    def __init__(self, store: Store, lane: Lane, tag_key: bytes | None, page_bytes: int) -> None:
-        self._store = store
+    def __init__(self, lane: Lane, tag_key: bytes | None, page_bytes: int) -> None:
         self.own = lane
         self._tag_key = tag_key
         self._page_bytes = page_bytes
         self._lanes: dict[str, Lane] = {}  # by digest
         self._looked: float | None = None
 
-    def others(self) -> list[Lane]:
+    def others(self, store: Records) -> list[Lane]:
         """Return the siblings' lanes; looks for new ones every `REFRESH_S` seconds."""
         now = monotonic()
         if self._looked is None or now - self._looked >= REFRESH_S:
             self._looked = now
-            self._look()
+            self._look(store)
         return list(self._lanes.values())
 
-    def _look(self) -> None:
+    def _look(self, store: Records) -> None:
         own = self.own.format.namespace
-        for hint in read_hints(self._store, own.family):
+        for hint in read_hints(store, own.family):
             digest = hint.namespace.digest
             many = chunk_count(hint.namespace) > MOST_CHUNKS
             if digest != own.digest and digest not in self._lanes and not many:
@@ -73,7 +71,7 @@ class Siblings:
 
 
 def choose_lanes(
-    store: Store,
+    store: Records,
     components: Sequence[Siblings],
     pages: Sequence[str],
     asked: Sequence[Asked],
@@ -85,7 +83,7 @@ def choose_lanes(
     that the others leave.
     """
     lanes = [component.own for component in components]
-    choices = [[component.own, *component.others()] for component in components]
+    choices = [[component.own, *component.others(store)] for component in components]
     sparse = [n for n, lane in enumerate(lanes) if not lane.dense]
     narrows = any(len(choices[n]) > 1 for n in sparse)
     ends = frozenset(range(len(pages) + 1))
@@ -108,7 +106,7 @@ def choose_lanes(
 
 
 def _longest(
-    store: Store, lanes: Sequence[Lane], pages: Sequence[str], damaged: RecentKeys
+    store: Records, lanes: Sequence[Lane], pages: Sequence[str], damaged: RecentKeys
 ) -> tuple[Lane, int]:
     """Return the lane that holds most of ``pages``, the first at a tie, and how many."""
     best, most = lanes[0], -1
@@ -121,7 +119,7 @@ def _longest(
 
 
 def _restorable(
-    store: Store,
+    store: Records,
     lane: Lane,
     pages: Sequence[str],
     asked: Asked,

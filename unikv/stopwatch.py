@@ -1,6 +1,6 @@
 """Stopwatch: seconds spent in each stage of a call. It knows no stage's meaning."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -19,3 +19,8 @@ class Stopwatch:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - begun
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count times by stage that were taken elsewhere."""
+        for name, spent in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent

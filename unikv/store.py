@@ -87,11 +87,10 @@ class Opener(NamedTuple):
         return f"Opener({self.module}.{self.function})"
 
 
-class Store(Protocol):
-    """Holds objects under text keys. Every call takes many keys; one bad key never fails its batch.
+class Records(Protocol):
+    """What is asked of a store beside moving KV: sizes, and small records read and put whole.
 
-    A key is 1 to 160 characters of ``[0-9A-Za-z_.-]`` and begins with a letter, digit or
-    underscore. Calls may come from several threads and processes at once.
+    A `Store` is one; so is a client's call, which answers within its deadline.
     """
 
     def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
@@ -112,6 +111,14 @@ class Store(Protocol):
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return each object's size in bytes, None where there is none (or it cannot be told)."""
         ...
+
+
+class Store(Records, Protocol):
+    """Holds objects under text keys. Every call takes many keys; one bad key never fails its batch.
+
+    A key is 1 to 160 characters of ``[0-9A-Za-z_.-]`` and begins with a letter, digit or
+    underscore. Calls may come from several threads and processes at once.
+    """
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object; MISS where there was none."""

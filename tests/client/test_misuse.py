@@ -88,7 +88,7 @@ def test_a_hint_that_could_not_be_put_is_put_by_a_later_save(
     world: World, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("unikv.client.monotonic", lambda: now)
+    monkeypatch.setattr("unikv.transfers.monotonic", lambda: now)
     side = world.side(store, Topology().rank(), filled=True)
     put = store.put
 

@@ -1,0 +1,48 @@
+"""After: what a call waits for before it touches a pool. It knows no pool and no transfer."""
+
+from time import monotonic
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from unikv.errors import PoolError, StoreError
+
+
+@runtime_checkable
+class Synchronizes(Protocol):
+    """An event that blocks until it has happened, as `torch.cuda.Event` recorded on a stream."""
+
+    def synchronize(self) -> object:
+        """Wait until it has happened."""
+        ...
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """An event that is waited for so many seconds, as `threading.Event`; True when it happened."""
+
+    def wait(self, timeout: float) -> object:
+        """Wait until it has happened; return something true if it has."""
+        ...
+
+
+After: TypeAlias = Synchronizes | Waits | None
+"""What has to happen first: the last kernel that writes the pages, or that reads their slots."""
+
+
+def check_after(after: object) -> None:
+    """Raise `PoolError` unless it can be waited for."""
+    if after is not None and not isinstance(after, Synchronizes | Waits):
+        raise PoolError(
+            f"after={after!r:.80}: want an event with synchronize() or wait(seconds), or None"
+        )
+
+
+def wait_for(after: After, deadline: float) -> None:
+    """Wait for an event, a `Waits` no longer than to the deadline (`time.monotonic`).
+
+    Raises:
+        StoreError: it has not happened by then.
+    """
+    if isinstance(after, Synchronizes):
+        after.synchronize()
+    elif after is not None and not after.wait(max(0.0, deadline - monotonic())):
+        raise StoreError("what the call was to come after has not happened before its deadline")

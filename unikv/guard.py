@@ -1,0 +1,197 @@
+"""Guard: a store as a client calls it, by orders with deadlines, behind a breaker. It knows no KV.
+
+An order that runs into its deadline fails there and then; its worker and its slot stay parked until
+the I/O has ended, however late. A store that does not answer costs one deadline, then nothing until
+it answers again.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+
+from unikv.arena import Arena, Slot
+from unikv.breaker import FIRST_PAUSE_S, Breaker
+from unikv.crew import Crew, Worker
+from unikv.errors import StoreError
+from unikv.events import Teller
+from unikv.lookout import Lookout
+from unikv.meters import Meters
+from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, refuse
+
+_VERBS = {Read: "get", Peek: "get", Write: "put", Post: "put", Stat: "stat"}
+
+
+class Guard:
+    """What all calls of one client share: workers, arena, breaker, meters.
+
+    Args:
+        crew: who carries out orders.
+        arena: the memory that orders name.
+        shown: the store, as events name it.
+        meters: where orders are counted.
+        teller: who is told what an operator should hear.
+    """
+
+    def __init__(
+        self, crew: Crew, arena: Arena, shown: str, meters: Meters, teller: Teller
+    ) -> None:
+        self.crew = crew
+        self.arena = arena
+        self.meters = meters
+        self.teller = teller
+        self._shown = shown
+        self._breaker = Breaker()
+        self._lookout = Lookout(crew, self._breaker)
+        self._give_way: Callable[[], bool] = bool  # which is False
+        meters.set("unikv_arena_bytes", arena.size)
+
+    def take(self, least: int, most: int, deadline: float) -> Slot | None:
+        """Return a slot of the arena, None if there is none by ``deadline``.
+
+        There is no waiting where what is quarantined leaves too little.
+        """
+        while True:
+            self.crew.reap()
+            slot = self.arena.take(least, most)
+            if slot is None and self._give_way():
+                continue
+            left = deadline - monotonic()
+            if slot is not None or left <= 0 or self.arena.size - self.arena.quarantined < least:
+                self._count_arena()
+                return slot
+            self.arena.wait(min(left, 0.05))  # what is parked ends without a word
+
+    def gives_way(self, give_way: Callable[[], bool]) -> None:
+        """Have ``give_way`` called where there is no room; it returns whether it made some."""
+        self._give_way = give_way
+
+    def begin(self, order: Order, deadline: float, slot: Slot | None = None) -> "Pending":
+        """Start an order on ``slot``; it is refused where the store is known not to answer."""
+        now, verb = monotonic(), _VERBS[type(order)]
+        reason, worker = self._refusal(now, deadline), None
+        if reason is None:
+            try:
+                worker = self.crew.take(deadline - now)
+            except StoreError as error:
+                reason = str(error)
+            else:
+                reason = f"all {self.crew.most} I/O threads are busy" if worker is None else None
+        if worker is None:
+            self.meters.count("unikv_io_orders_total", verb=verb, outcome="refused")
+            return Pending(self, order, deadline, answer=refuse(order, str(reason)))
+        if slot is not None:
+            slot.hold()
+        worker.begin(order, deadline)
+        return Pending(self, order, deadline, worker=worker, slot=slot)
+
+    def ended(self, order: Order, answer: Answer, begun: float) -> None:
+        """Note what became of an order that was answered."""
+        now, verb = monotonic(), _VERBS[type(order)]
+        self.meters.observe("unikv_io_order_seconds", now - begun, verb=verb)
+        if answer.retries:
+            self.meters.count("unikv_io_retries_total", answer.retries, verb=verb)
+        outcome = "failed" if answer.error or answer.outage else "ok"
+        self.meters.count("unikv_io_orders_total", verb=verb, outcome=outcome)
+        if not answer.outage:
+            self._close(now)
+        elif self._breaker.failed(now, answer.error or "every item of a batch failed"):
+            self._tell_open()
+
+    def timed_out(self, order: Order, begun: float, deadline: float) -> str:
+        """Note an order without an answer; return a sentence on it."""
+        now, verb = monotonic(), _VERBS[type(order)]
+        self.meters.count("unikv_io_orders_total", verb=verb, outcome="timed_out")
+        reason = f"no answer to {verb} within {deadline - begun:.3g} s"
+        self._count_arena()
+        self.teller.tell(
+            "timed_out",
+            call=verb,
+            deadline_s=round(deadline - begun, 3),
+            quarantined_bytes=self.arena.quarantined,
+        )
+        if self._breaker.timed_out(begun, now, reason):
+            self._tell_open()
+        return reason
+
+    @property
+    def silent(self) -> str | None:
+        """Why the store is taken to be dead, None when it is not."""
+        return self._breaker.reason
+
+    def close(self) -> None:
+        """Let all workers go."""
+        self.crew.close()
+
+    def _refusal(self, now: float, deadline: float) -> str | None:
+        """Return why an order is not even begun; None when it is to begin."""
+        if now >= deadline:
+            return "the deadline has passed"
+        if (reason := self._breaker.reason) is not None:
+            if not self._lookout.answers(now):
+                return f"the store does not answer ({reason})"
+            self._close(monotonic())
+        return None
+
+    def _close(self, now: float) -> None:
+        if (open_s := self._breaker.answered(now)) is not None:
+            self.meters.set("unikv_breaker_state", 0)
+            self.teller.tell("breaker_closed", store=self._shown, open_s=round(open_s, 3))
+
+    def _tell_open(self) -> None:
+        self.meters.count("unikv_breaker_opens_total")
+        self.meters.set("unikv_breaker_state", 2)
+        reason = self._breaker.reason or ""
+        self.teller.tell("breaker_opened", store=self._shown, reason=reason, retry_s=FIRST_PAUSE_S)
+
+    def _count_arena(self) -> None:
+        self.meters.set("unikv_arena_used_bytes", self.arena.used)
+        self.meters.set("unikv_arena_quarantined_bytes", self.arena.quarantined)
+        self.meters.set("unikv_io_stuck_threads", self.crew.stuck)
+
+
+class Pending:
+    """An order under way. Ask for its `result`, or `abandon` it: else its worker is lost."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        order: Order,
+        deadline: float,
+        *,
+        worker: Worker | None = None,
+        slot: Slot | None = None,
+        answer: Answer | None = None,
+    ) -> None:
+        self._guard = guard
+        self._order = order
+        self._deadline = deadline
+        self._worker = worker
+        self._slot = slot
+        self._answer = answer
+        self._begun = monotonic()
+
+    def done(self) -> bool:
+        """Tell whether the result is there, without waiting."""
+        return self._worker is None or self._worker.done()
+
+    def result(self) -> Answer:
+        """Wait for the answer, to the deadline at most; later it is a failed one."""
+        if self._answer is None:
+            assert self._worker is not None
+            self._answer = self._worker.wait(self._deadline - monotonic())
+            if self._answer is None:
+                self.abandon()
+                reason = self._guard.timed_out(self._order, self._begun, self._deadline)
+                self._answer = refuse(self._order, reason)
+            else:
+                worker, self._worker = self._worker, None
+                if self._slot is not None:
+                    self._slot.release()
+                self._guard.crew.give(worker)
+                self._guard.ended(self._order, self._answer, self._begun)
+        return self._answer
+
+    def abandon(self) -> None:
+        """Wait no longer; the slot stays held until the I/O has ended."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            self._guard.crew.park(worker, self._slot)

@@ -1,0 +1,244 @@
+"""IoHost: a client's side of its I/O process: starts it, and again when it died. It has no pool."""
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+
+from unikv.arena import Arena
+from unikv.errors import SpecError, StoreError
+from unikv.events import Teller
+from unikv.io_process import send_with
+from unikv.memory import PAGE, reserve
+from unikv.meters import Meters
+from unikv.orders import Answer, Order, refuse
+from unikv.store import Opener
+from unikv.wire import Link, read_answer, write_order
+
+START_S = 30.0
+"""Seconds that a new I/O process may take to open the store."""
+
+MOST_STARTS = 3
+"""Starts in `PAUSE_S` seconds; more fail at once, as where the store's client kills its process."""
+
+PAUSE_S = 5.0
+DIED = "the I/O process died"
+
+
+class ProcessWorker:
+    """A worker that is a thread of an I/O process, at the other end of a socket."""
+
+    def __init__(self, end: socket.socket, words: memoryview, number: int) -> None:
+        self.lost = False
+        self._link = Link(end)
+        self._words = words  # u64, how many orders each worker has ended; written by the process
+        self._number = number
+        self._count = 0
+        self._order: Order | None = None
+
+    def begin(self, order: Order, until: float) -> None:
+        """Start an order; see `unikv.crew.Worker.begin`."""
+        self._count += 1
+        self._order = order
+        try:
+            left = max(0.001, until - monotonic())
+            self._link.send([self._count, until, write_order(order)], left)
+        except OSError:
+            self._lose()
+
+    def done(self) -> bool:
+        """Tell whether the order has ended, from shared memory."""
+        return self.lost or bool(self._words[self._number] >= self._count)
+
+    def wait(self, seconds: float) -> Answer | None:
+        """Return the order's answer; see `unikv.crew.Worker.wait`."""
+        if not self.lost:
+            try:
+                message = self._link.receive(max(0.0, seconds))
+            except OSError:
+                self._lose()
+            else:
+                return None if message is None else read_answer(message)
+        assert self._order is not None
+        return refuse(self._order, DIED)
+
+    def close(self) -> None:
+        """Let its thread end."""
+        self._link.close()
+
+    def _lose(self) -> None:
+        # A closed socket says that every thread of the process is gone, and so is its I/O; one
+        # that took no message in time has not begun the order.
+        self.lost = True
+        self._link.close()
+
+
+class IoHost:
+    """Hires workers of an I/O process, started at once and anew when it died.
+
+    Args:
+        opener: how the process opens the store.
+        arena: memory that both share.
+        socket_path: where a process for all of a host listens; None for one of this client's own.
+        meters: where restarts are counted.
+        teller: who is told of starts and deaths.
+
+    Raises:
+        SpecError: a socket path that cannot be used.
+    """
+
+    def __init__(
+        self,
+        opener: Opener,
+        arena: Arena,
+        socket_path: str | None,
+        meters: Meters,
+        teller: Teller,
+    ) -> None:
+        self._hello = [
+            [opener.module, opener.function, list(opener.arguments)],
+            sys.path,
+            arena.size,
+        ]
+        self._arena = arena
+        self._path = socket_path
+        self._meters = meters
+        self._teller = teller
+        self._lock = Lock()
+        self._words_fd, view = reserve(PAGE)
+        self._words = memoryview(view).cast("Q")
+        self._starts: list[float] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._greeted = False
+        self._numbers = 0
+        self._closed = False
+        self._start()
+
+    def hire(self) -> ProcessWorker:
+        """Return a worker.
+
+        Raises:
+            StoreError: the process cannot be started, or cannot open the store.
+        """
+        with self._lock:
+            if self._closed:
+                raise StoreError("this client is closed")
+            for _ in range(2):  # the process may have died since it was last asked
+                try:
+                    return self._hire()
+                except OSError as error:
+                    if isinstance(error, StoreError):
+                        raise
+                    self._bury()
+                self._start()
+            raise StoreError(DIED)
+
+    def close(self) -> None:
+        """End the process, or one's part of it; nothing is waited for but its end."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._end()
+                os.close(self._words_fd)
+
+    def _hire(self) -> ProcessWorker:
+        assert self._control is not None
+        if not self._greeted:
+            said = Link(self._control).receive(START_S)
+            if said is None:
+                raise StoreError(f"the I/O process has not opened the store within {START_S} s")
+            if said[0] is not None:
+                raise StoreError(f"the I/O process cannot open the store: {said[0]}")
+            self._greeted = True
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = self._numbers % (PAGE // 8)
+            self._words[number] = 0
+            send_with(self._control, [number], [theirs.fileno()])
+        self._numbers += 1
+        return ProcessWorker(ours, self._words, number)
+
+    def _start(self) -> None:
+        now = monotonic()
+        self._starts = [at for at in self._starts if now - at < PAUSE_S]
+        if len(self._starts) >= MOST_STARTS:
+            raise StoreError(f"the I/O process died {len(self._starts)} times in {PAUSE_S} s")
+        restarted = bool(self._starts)
+        self._starts.append(now)
+        if self._path is None:
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                self._process = _spawn("control", theirs)
+        else:
+            self._control = _join(Path(self._path))
+        self._greeted = False
+        send_with(self._control, self._hello, [self._arena.fd, self._words_fd])
+        if restarted:
+            self._meters.count("unikv_io_process_restarts_total")
+        pid = self._process.pid if self._process is not None else 0
+        self._teller.tell("io_process_started", pid=pid, restarts=len(self._starts) - 1)
+
+    def _bury(self) -> None:
+        """Note that the process is gone; its I/O is, too."""
+        pid, code = (self._process.pid, self._process.wait()) if self._process else (0, 0)
+        self._end()
+        self._teller.tell("io_process_died", pid=pid, exit_code=code, tickets=0)
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+def _spawn(mode: str, end: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start an I/O process that inherits a socket, and nothing else."""
+    command = [sys.executable, "-P", "-m", "unikv.io_process", mode, str(end.fileno())]
+    return subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs this
+        command, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def _join(path: Path) -> socket.socket:
+    """Connect to the I/O process of this host; start it if there is none."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with Path(f"{path}.lock").open("a") as lock:  # two that come at once start one
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError, ConnectionRefusedError):
+                end.connect(str(path))
+                _check_peer(end, path)
+                return end
+            path.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                listener.bind(str(path))
+                path.chmod(0o600)
+                listener.listen(64)
+                _spawn("listen", listener).wait()
+            end.connect(str(path))
+            return end
+    except OSError as error:
+        end.close()
+        raise SpecError(
+            f"io='host:{path}': {error.strerror or error}; want the path of a socket in a folder "
+            "that this user can write to"
+        ) from error
+
+
+def _check_peer(end: socket.socket, path: Path) -> None:
+    raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    if struct.unpack("3i", raw)[1] != os.getuid():
+        raise PermissionError(1, f"another user listens at {path}")

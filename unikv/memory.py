@@ -1,0 +1,106 @@
+"""Memory: host memory that several processes map. It knows no slots, and needs no torch."""
+
+import ctypes
+import mmap
+import os
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from unikv.errors import PoolError
+
+PAGE = 4096
+"""Bytes that memory comes in; O_DIRECT can read into what begins at a multiple of it."""
+
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+"""Where a container finds its limit and use of memory: cgroup v2 and v1."""
+
+_POPULATE_WRITE = 23  # madvise(2), since Linux 5.14
+_MBIND = {"x86_64": 237, "aarch64": 235}  # its system call number, by machine
+_BIND = 2  # MPOL_BIND, mbind(2)
+_TOUCH_BYTES = 256 << 20  # a thread's share of first touch
+_WANT = "want less (staging_bytes=), or more memory for this machine or container"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def reserve(size: int, *, numa_node: int | None = None) -> tuple[int, mmap.mmap]:
+    """Reserve ``size`` bytes that other processes can map by the descriptor that is returned.
+
+    All of it is there at once, so that a machine without the room says so now, not in mid-transfer.
+
+    Raises:
+        PoolError: there is not so much memory, or no such NUMA node.
+    """
+    if size > (room := _room()):  # the kernel would end a process rather than refuse
+        raise PoolError(f"an arena of {size} bytes of shared memory: {room} are free; {_WANT}")
+    fd = os.memfd_create("unikv-arena", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, size)
+        view = mmap.mmap(fd, size)
+        if numa_node is not None:
+            _bind(view, size, numa_node)
+        os.posix_fallocate(fd, 0, size)
+        _touch(view, size)
+    except OSError as error:
+        os.close(fd)
+        raise PoolError(
+            f"an arena of {size} bytes of shared memory: {error.strerror}; {_WANT}"
+        ) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, view
+
+
+def attach(fd: int, size: int) -> mmap.mmap:
+    """Map memory that another process reserved."""
+    return mmap.mmap(fd, size)
+
+
+def reserve_private(size: int) -> mmap.mmap:
+    """Return ``size`` bytes of this process alone, which become real as they are touched."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _room() -> int:
+    """Return the bytes that may still be used, of the machine and of this container."""
+    text = Path("/proc/meminfo").read_text()
+    found = [int(line.split()[1]) << 10 for line in text.splitlines() if "MemAvailable" in line]
+    for limit, used in _CGROUPS:
+        with suppress(OSError, ValueError):  # no such file; or "max", which is no limit
+            found.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(0, min(found, default=0))
+
+
+def _bind(view: mmap.mmap, size: int, node: int) -> None:
+    number = _MBIND.get(platform.machine())
+    if number is None or not 0 <= node < 64:
+        raise PoolError(f"numa_node={node!r:.40} on {platform.machine()}: want None, or 0 to 63")
+    mask = ctypes.c_uint64(1 << node)
+    if _libc.syscall(
+        number, _address(view), ctypes.c_size_t(size), _BIND, ctypes.byref(mask), 65, 0
+    ):
+        reason = os.strerror(ctypes.get_errno())
+        raise PoolError(f"numa_node={node}: {reason}; want a node of this machine, or None")
+
+
+def _touch(view: mmap.mmap, size: int) -> None:
+    """Enter all pages in the page table, several threads at once where there is much."""
+    base, threads = _address(view).value or 0, min(os.cpu_count() or 1, -(-size // _TOUCH_BYTES))
+    share = -(-size // threads // PAGE) * PAGE
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, size, share):
+            length = ctypes.c_size_t(min(share, size - start))
+            # An older kernel refuses: then pages come as they are used, which is all that is lost.
+            pool.submit(_libc.madvise, ctypes.c_void_p(base + start), length, _POPULATE_WRITE)
+
+
+def _address(view: mmap.mmap) -> ctypes.c_void_p:
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(view)))

@@ -1,0 +1,53 @@
+"""Selecting: checks pages and slots of a call and says what each lane moves. It moves nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from unikv.errors import PoolError
+from unikv.lane import Lane, Selection
+from unikv.pages import check_pages
+from unikv.pool_index import Slots
+from unikv.pool_sharing import check_blocks, find_shared
+from unikv.sources import derive_table, follow_sources
+
+Tables: TypeAlias = Slots | int | Mapping[str, Slots | int]
+"""Slots of one component, or by component name; a number is the slot of a state for all pages."""
+
+
+class Selector:
+    """The lanes of a client, in a fixed order.
+
+    Args:
+        lanes: one a component.
+        several: whether the client's user named components, and names them in slots.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], *, several: bool) -> None:
+        self._lanes = {lane.name: lane for lane in lanes}
+        self._several = several
+        self._own = sorted(name for name, lane in self._lanes.items() if not lane.component.source)
+        self._shared = find_shared(lanes)
+
+    def select(self, pages: Sequence[str], slots: Tables, *, write: bool) -> list[Selection]:
+        """Return what each lane moves of ``pages``, once all is checked.
+
+        Raises:
+            KeyFormatError: a text that is no page hash.
+            PoolError: slots that do not fit the pages or the pool.
+        """
+        check_pages(pages)
+        own, lanes = self._own, self._lanes
+        if isinstance(slots, Mapping):
+            tables = dict(slots)
+        elif self._several and len(own) > 1:
+            raise PoolError(f"slots for components {own}: want a mapping by component name")
+        else:
+            tables = {own[0]: slots}
+        if sorted(tables) != own:
+            raise PoolError(f"slots for components {sorted(tables)}: want {own}")
+        for lane in follow_sources([*lanes.values()]):
+            source = lanes[str(lane.component.source)]
+            tables[lane.name] = derive_table(lane, source, tables[source.name])
+        selections = [lanes[n].select(tables[n], len(pages), write=write) for n in lanes]
+        check_blocks([*lanes.values()], selections, self._shared)
+        return selections

@@ -1,0 +1,73 @@
+"""StoreCall: a store within one call of a client, whose deadline all its orders share. No KV."""
+
+from collections.abc import Sequence
+
+from unikv.arena import Slot
+from unikv.errors import StoreError
+from unikv.guard import Guard, Pending
+from unikv.orders import Answer, Order, Peek, PeekDone, Post, PostDone, Stat, StatDone
+from unikv.store import Item, Outcome, Outcomes, Span
+
+
+class StoreCall:
+    """A store as one call of a client sees it: all that it asks for shares one deadline.
+
+    Attributes:
+        trouble: the first error that an order failed by as a whole.
+    """
+
+    def __init__(self, guard: Guard, deadline: float) -> None:
+        self.guard = guard
+        self.deadline = deadline
+        self.trouble: str | None = None
+
+    def begin(self, order: Order, slot: Slot | None = None) -> Pending:
+        """Start an order."""
+        return self.guard.begin(order, self.deadline, slot)
+
+    def ask(self, order: Order) -> Answer:
+        """Carry out an order that uses no slot."""
+        answer = self.begin(order).result()
+        self.note(answer)
+        return answer
+
+    def note(self, answer: Answer) -> None:
+        """Remember the first error of a whole order."""
+        if answer.error is not None and self.trouble is None:
+            self.trouble = answer.error
+
+    def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return sizes; see `unikv.store.Records.stat`."""
+        answer = self.ask(Stat(keys)) if keys else StatDone()
+        assert isinstance(answer, StatDone)
+        return answer.sizes if answer.error is None else [None] * len(keys)
+
+    def get(self, spans: Sequence[Span]) -> Outcomes:
+        """Read small records; see `unikv.store.Records.get`."""
+        answer = self.ask(Peek([(key, start, stop) for key, start, stop, _ in spans]))
+        assert isinstance(answer, PeekDone)
+        if answer.error is not None:
+            return _all_failed(len(spans), answer.error)
+        for span, data in zip(spans, answer.data, strict=True):
+            at = 0
+            for view in span.into if data else ():
+                view[:] = data[at : at + view.nbytes]
+                at += view.nbytes
+        return _outcomes(answer)
+
+    def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
+        """Store small records; see `unikv.store.Records.put`."""
+        answer = self.ask(Post(items, replace))
+        assert isinstance(answer, PostDone)
+        if answer.error is not None:
+            return _all_failed(len(items), answer.error)
+        return _outcomes(answer)
+
+
+def _outcomes(answer: PeekDone | PostDone) -> Outcomes:
+    errors = {n: StoreError(text) for n, text in answer.errors.items()}
+    return Outcomes([Outcome(code) for code in answer.codes], errors)
+
+
+def _all_failed(count: int, reason: str) -> Outcomes:
+    return Outcomes([Outcome.FAILED] * count, {n: StoreError(reason) for n in range(count)})

@@ -1,0 +1,309 @@
+"""Transfers: the match, save and load of one client, once their input is checked. No tickets.
+
+A transfer asks the store by a `StoreCall`, stages in one slot of the arena, and touches a pool only
+inside its gate.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from time import monotonic
+from typing import TypeAlias
+
+from unikv.catalog import match_bundle
+from unikv.gate import Gate
+from unikv.guard import Guard, Pending
+from unikv.hints import announce
+from unikv.in_flight import Claim, InFlight
+from unikv.lane import Lane, Selection
+from unikv.lapse import Lapses
+from unikv.larder import Held, Larder
+from unikv.prefetching import prefetch_pages
+from unikv.reading import Leg, Reader
+from unikv.recent import RecentKeys
+from unikv.reports import LoadReport, Match, PrefetchReport, SaveReport
+from unikv.saving import CANCELLED, Lack, Portion, Saver, find_lacks
+from unikv.siblings import REFRESH_S, Asked, Siblings, choose_lanes, want_of
+from unikv.store_call import StoreCall
+from unikv.turns import Turn, Turns
+
+Loader: TypeAlias = Callable[[Reader, Sequence[Leg]], LoadReport]
+Packed: TypeAlias = Callable[[Sequence[Pending]], None]
+
+ARENA_FULL = "the arena is full"
+SLOTS_BUSY = "another call had not left the same slots before the deadline"
+TOO_MANY = "too many calls wait already"
+
+
+def _nobody(last: Sequence[Pending]) -> None:
+    """Tell nobody that something is packed: more is to be."""
+
+
+class Transfers:
+    """Moves pages between the pools of one client and its store."""
+
+    def __init__(
+        self, guard: Guard, lanes: Sequence[Lane], siblings: Sequence[Siblings], *, verify: bool
+    ) -> None:
+        self.guard = guard
+        self.lanes = lanes
+        self._siblings = siblings
+        self._verify = verify
+        self.larder = Larder()
+        guard.gives_way(self.larder.shed)
+        self._damaged = RecentKeys()
+        self._failing = Lapses()
+        self._left = RecentKeys()
+        self._in_flight = InFlight()
+        self.turns = Turns()
+        self._announce_at = 0.0  # when to see to the hint records again
+
+    def close(self) -> None:
+        """Let go of what was prefetched, and of the workers."""
+        self.larder.clear()
+        self.guard.close()
+
+    def drop(
+        self, pages: Sequence[str], selections: Sequence[Selection], reason: str
+    ) -> SaveReport:
+        """Return the report of a save that was not even begun."""
+        portions = [Portion(lane) for lane in self.lanes]
+        for portion, selection in zip(portions, selections, strict=True):
+            chunks = range(len(portion.lane.write.chunks))
+            lacks = [Lack(n, row, chunks) for n, row in enumerate(selection.rows)]
+            portion.lose(pages, lacks, reason)
+        return SaveReport.total({portion.lane.name: portion.report() for portion in portions})
+
+    def match(self, pages: Sequence[str], call: StoreCall) -> Match:
+        """Return how many leading pages could be loaded."""
+        lanes = self._choose(call, pages, [Asked(range(len(pages)))] * len(self.lanes))
+        unusable = _Either(self._damaged, self._failing)
+        return match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
+
+    def save(
+        self,
+        pages: Sequence[str],
+        selections: Sequence[Selection],
+        start: int,
+        call: StoreCall,
+        turn: Turn,
+        gate: Gate,
+        *,
+        packed: Packed = _nobody,
+        wait: bool = True,
+    ) -> SaveReport:
+        """Store what the store lacks; ``wait`` for room in the arena, or drop what finds none.
+
+        Pages that an equal save is storing just now are left to it, unless it is cancelled.
+        ``packed`` is told when the pools may change, with what is still to end.
+        """
+
+        def out(last: Sequence[Pending]) -> None:
+            turn.leave()
+            packed(last)
+
+        try:
+            if not turn.wait(call.deadline):
+                return self.drop(pages, selections, SLOTS_BUSY)
+            return self._save(pages, selections, start, call, gate, packed=out, wait=wait)
+        finally:
+            turn.leave()
+
+    def _save(
+        self,
+        pages: Sequence[str],
+        selections: Sequence[Selection],
+        start: int,
+        call: StoreCall,
+        gate: Gate,
+        *,
+        packed: Packed,
+        wait: bool,
+    ) -> SaveReport:
+        portions = [
+            Portion(lane, unheld=len(some.unheld))
+            for lane, some in zip(self.lanes, selections, strict=True)
+        ]
+        todo = list(selections)
+        while True:
+            claim = Claim()
+            pairs = list(zip(portions, todo, strict=True))
+            names = [p.name(pages[row]) for p, s in pairs for row in s.rows]
+            shared = self._in_flight.claim(claim, names)
+            own = [
+                s.keep([row for row in s.rows if p.name(pages[row]) not in shared])
+                for p, s in pairs
+            ]
+            failed = dict.fromkeys(claim.names, CANCELLED)
+            try:
+                free = None if shared else packed
+                self._store(pages, portions, own, start, call, gate, wait=wait, packed=free)
+                failed = {
+                    p.name(pages[failure.page]): failure.reason
+                    for p in portions
+                    for failure in p.failed
+                }
+            finally:
+                self._in_flight.end(claim, failed)
+            lost = self._in_flight.wait(shared, call.deadline)
+            todo = [p.settle(pages, s, shared, lost) for p, s in pairs]
+            if not any(s.rows for s in todo):
+                break
+        if shared:
+            packed([])
+        return SaveReport.total({portion.lane.name: portion.report() for portion in portions})
+
+    def load(
+        self,
+        pages: Sequence[str],
+        selections: Sequence[Selection],
+        call: StoreCall,
+        turn: Turn,
+        gate: Gate,
+        loader: Loader,
+        *,
+        whole: bool = False,
+    ) -> LoadReport:
+        """Fill the pools as ``loader`` does; with ``whole`` all of it is staged at once."""
+        try:
+            if not turn.wait(call.deadline):
+                return LoadReport(stopped=SLOTS_BUSY)
+            return self._load(pages, selections, call, gate, loader, whole=whole)
+        finally:
+            turn.leave()
+
+    def _load(
+        self,
+        pages: Sequence[str],
+        selections: Sequence[Selection],
+        call: StoreCall,
+        gate: Gate,
+        loader: Loader,
+        *,
+        whole: bool,
+    ) -> LoadReport:
+        asked = [Asked(some.rows, some.unheld) for some in selections]
+        lanes = self._choose(call, pages, asked)
+        legs = [Leg(*leg) for leg in zip(lanes, selections, strict=True)]
+        held: dict[str, Held] = {}
+        if not whole:  # a streamed load goes layer by layer, and pages are prefetched whole
+            held = {
+                lane.name: self.larder.take(lane.shelf, pages, some.rows) for lane, some in legs
+            }
+        least, most = self._staging(legs, held, whole=whole)
+        slot = self.guard.take(least, most, call.deadline) if most else None
+        reader = Reader(call, slot, pages, self._verify, self._damaged, held, gate)
+        if most and slot is None:
+            reader.close()
+            free = self.guard.arena.size - self.guard.arena.used
+            self._tell_full("load", least)
+            why = f"{ARENA_FULL}: a load takes {least} bytes of it, {free} are free"
+            return LoadReport(stopped=why) if pages else LoadReport()
+        try:
+            report = loader(reader, legs)
+        finally:
+            reader.close()
+        for failure in report.failed:
+            if failure.kind == "error":
+                self._failing.remember(failure.key)
+        return report
+
+    def prefetch(
+        self, pages: Sequence[str], rows: Sequence[Sequence[int]], call: StoreCall, gate: Gate
+    ) -> PrefetchReport:
+        """Bring what is stored into the larder; ``rows`` are each component's own."""
+        self.larder.shed(stale_only=True)
+        lanes = self._choose(call, pages, [Asked(mine) for mine in rows])
+        return prefetch_pages(call, self.larder, lanes, pages, rows, gate)
+
+    def _store(
+        self,
+        pages: Sequence[str],
+        portions: Sequence[Portion],
+        selections: Sequence[Selection],
+        start: int,
+        call: StoreCall,
+        gate: Gate,
+        *,
+        wait: bool,
+        packed: Packed | None,
+    ) -> None:
+        """Store what is lacking of some pages, and count it in the portions."""
+        gate.check()
+        if any(portion.lane.write.chunks for portion in portions):
+            self._announce(call)
+        for portion, selection in zip(portions, selections, strict=True):
+            with portion.watch.stage("stat"):
+                portion.selection = selection
+                portion.lacks, existed, count = find_lacks(
+                    portion.lane, call, pages, selection.rows, self._damaged, self._left
+                )
+            portion.existed += existed
+            portion.pages += count
+        lacking = [portion for portion in portions if portion.lacks]
+        if lacking:
+            least = max(portion.lane.write.page_bytes for portion in lacking)
+            most = sum(portion.bytes for portion in lacking)
+            most = min(most, max(least, self.guard.arena.size // 2))
+            slot = self.guard.take(least, most, call.deadline if wait else 0.0)
+            if slot is None:
+                self._tell_full("save", least)
+                for portion in lacking:
+                    portion.lose(pages, portion.lacks, ARENA_FULL)
+            else:
+                saver = Saver(call, slot, pages, start, self._damaged, gate)
+                try:
+                    saver.run(lacking, packed or _nobody)
+                finally:
+                    saver.close()
+                return
+        if packed is not None:
+            packed([])
+
+    def _announce(self, call: StoreCall) -> None:
+        """See to the hint records of all namespaces that are saved to, now and then."""
+        if monotonic() >= self._announce_at:
+            taken = [announce(call, lane.format.namespace) for lane in self.lanes]
+            late = None in taken  # all slots are taken, or the store failed
+            self._announce_at = monotonic() + REFRESH_S if late else inf
+
+    def _choose(
+        self, call: StoreCall, pages: Sequence[str], asked: Sequence[Asked]
+    ) -> Sequence[Lane]:
+        """Return for each component the lane to read it by: its own, or a sibling's."""
+        if not self._siblings:
+            return self.lanes
+        return choose_lanes(call, self._siblings, pages, asked, self._damaged)
+
+    def _staging(
+        self, legs: Sequence[Leg], held: Mapping[str, Held], *, whole: bool
+    ) -> tuple[int, int]:
+        """Return the bytes that a load takes at least, and those that are of use to it."""
+        least = most = 0
+        for lane, selection in legs:
+            rows = len(selection.rows) - len(held.get(lane.name, ()))
+            window = min(lane.window_pages, rows)
+            least += lane.read.page_bytes * window
+            most += lane.read.page_bytes * (rows if lane.dense else window)
+        return (most, most) if whole else (least, min(most, max(least, self.guard.arena.size // 2)))
+
+    def _tell_full(self, call: str, wanted: int) -> None:
+        arena = self.guard.arena
+        self.guard.meters.count("unikv_arena_full_total", call=call)
+        self.guard.teller.tell(
+            "arena_full",
+            call=call,
+            wanted_bytes=wanted,
+            free_bytes=arena.size - arena.used,
+            quarantined_bytes=arena.quarantined,
+        )
+
+
+class _Either:
+    """What is in one of two sets."""
+
+    def __init__(self, one: RecentKeys, other: Lapses) -> None:
+        self._one = one
+        self._other = other
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._one or key in self._other

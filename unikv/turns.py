@@ -1,0 +1,73 @@
+"""Turns: transfers of the same slots go one after the other, in the order of their calls. No I/O.
+
+A save must not read slots that a load is still filling (it would store half of a page under the
+whole page's hash), nor a load fill what a save still reads.
+"""
+
+from collections.abc import Sequence
+from threading import Condition
+from time import monotonic
+
+import torch
+
+from unikv.lane import Selection
+
+
+class Turn:
+    """One transfer's place in the order. Leave it when the pools are no longer touched."""
+
+    def __init__(self, turns: "Turns", selections: Sequence[Selection], *, writes: bool) -> None:
+        self._turns = turns
+        self.selections = selections
+        self.writes = writes
+
+    def wait(self, deadline: float) -> bool:
+        """Wait for all that came before and touch the same slots; return whether they are done."""
+        return self._turns.wait(self, deadline)
+
+    def leave(self) -> None:
+        """Let others go on. Twice is fine."""
+        self._turns.leave(self)
+
+    def meets(self, other: "Turn") -> bool:
+        """Tell whether both touch a slot, and one of them writes it."""
+        return (self.writes or other.writes) and any(
+            bool(torch.isin(mine.places, theirs.places).any())
+            for mine, theirs in zip(self.selections, other.selections, strict=True)
+            if len(mine.places) and len(theirs.places)
+        )
+
+
+class Turns:
+    """The transfers of one client that touch its pools."""
+
+    def __init__(self) -> None:
+        self._change = Condition()
+        self._under_way: list[Turn] = []  # in the order of their calls
+
+    def enter(self, selections: Sequence[Selection], *, writes: bool) -> Turn:
+        """Take a place behind all that are under way; ``writes`` the pools, or reads them."""
+        turn = Turn(self, selections, writes=writes)
+        with self._change:
+            self._under_way.append(turn)
+        return turn
+
+    def wait(self, turn: Turn, deadline: float) -> bool:
+        """Wait for those before a turn that meet it; see `Turn.wait`."""
+        with self._change:
+            before = self._under_way[: self._under_way.index(turn)]
+        met = [other for other in before if other.meets(turn)]
+        if not met:
+            return True
+        with self._change:
+            return self._change.wait_for(
+                lambda: not any(other in self._under_way for other in met),
+                max(0.0, deadline - monotonic()),
+            )
+
+    def leave(self, turn: Turn) -> None:
+        """End a turn; see `Turn.leave`."""
+        with self._change:
+            if turn in self._under_way:
+                self._under_way.remove(turn)
+                self._change.notify_all()
