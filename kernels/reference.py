@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unikv.errors import PoolError
 from unikv.geometry import Piece
+from unikv.kernels.batched import Batches, gather, scatter
 from unikv.kernels.combs import Comb, Strip, cut_strips
 from unikv.kernels.windows import (
     WORDS,
@@ -48,11 +49,7 @@ def pack(parts: Parts, index: Tensor, staging: Tensor, pieces: Sequence[Piece]) 
         PoolError: an argument has a wrong dtype, shape, device or value, or a piece lies outside
             of the pool or of a page's staging. Nothing was copied then.
     """
-    for move in _plan_moves(parts, index, staging, pieces):
-        for batch in move.batches():
-            torch.index_select(batch.windows, 0, batch.starts, out=batch.runs)
-            for in_scratch, in_staging in batch.copies:
-                in_staging.copy_(in_scratch)
+    gather(_batches(_plan_moves(parts, index, staging, pieces)))
 
 
 def unpack(parts: Parts, index: Tensor, staging: Tensor, pieces: Sequence[Piece]) -> None:
@@ -60,11 +57,11 @@ def unpack(parts: Parts, index: Tensor, staging: Tensor, pieces: Sequence[Piece]
 
     Takes and raises what `pack` does. No block may be named twice: what it then holds is undefined.
     """
-    for move in _plan_moves(parts, index, staging, pieces):
-        for batch in move.batches():
-            for in_scratch, in_staging in batch.copies:
-                in_scratch.copy_(in_staging)
-            _scatter_view(batch.windows).index_copy_(0, batch.starts, _scatter_view(batch.runs))
+    windows, starts, runs, scratch, stage, counts = _batches(
+        _plan_moves(parts, index, staging, pieces)
+    )
+    wide = [_scatter_view(window) for window in windows], [_scatter_view(run) for run in runs]
+    scatter((wide[0], starts, wide[1], scratch, stage, counts))
 
 
 def _scatter_view(words: Tensor) -> Tensor:
@@ -73,6 +70,19 @@ def _scatter_view(words: Tensor) -> Tensor:
     torch's loop must read its int64 index anew after each int64 store, as both may be one memory.
     """
     return words.view(torch.float64) if words.dtype == torch.int64 else words
+
+
+def _batches(moves: Sequence["_Move"]) -> Batches:
+    """Return the batches of all moves as columns, in order: they share one scratch."""
+    batches = [batch for move in moves for batch in move.batches()]
+    return (
+        [batch.windows for batch in batches],
+        [batch.starts for batch in batches],
+        [batch.runs for batch in batches],
+        [in_scratch for batch in batches for in_scratch, _ in batch.copies],
+        [in_staging for batch in batches for _, in_staging in batch.copies],
+        [len(batch.copies) for batch in batches],
+    )
 
 
 class _Source(NamedTuple):

@@ -53,16 +53,6 @@ KINDS: Mapping[str, EventKind] = {
         "A call passed its deadline; `quarantined_bytes` of the arena wait for its I/O to end",
         ("call", "deadline_s", "quarantined_bytes"),
     ),
-    "io_thread_stuck": EventKind(
-        logging.WARNING,
-        "An I/O thread was given up after `seconds`, at a deadline; `stuck` of `threads` are",
-        ("verb", "seconds", "stuck", "threads"),
-    ),
-    "io_thread_freed": EventKind(
-        logging.INFO,
-        "Its batch ended after all; its part of the arena is free again",
-        ("verb", "seconds", "stuck", "threads"),
-    ),
     "arena_full": EventKind(
         logging.WARNING,
         "A call found no room in the arena: a save dropped, a load missed",

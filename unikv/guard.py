@@ -8,6 +8,7 @@ it answers again.
 from collections.abc import Callable
 from time import monotonic
 
+from unikv.accounts import Accounts, Fate
 from unikv.arena import Arena, Slot
 from unikv.breaker import FIRST_PAUSE_S, Breaker
 from unikv.crew import Crew, Worker
@@ -38,6 +39,7 @@ class Guard:
         self.arena = arena
         self.meters = meters
         self.teller = teller
+        self.accounts = Accounts(meters, teller)
         self._shown = shown
         self._breaker = Breaker()
         self._lookout = Lookout(crew, self._breaker)
@@ -67,17 +69,20 @@ class Guard:
     def begin(self, order: Order, deadline: float, slot: Slot | None = None) -> "Pending":
         """Start an order on ``slot``; it is refused where the store is known not to answer."""
         now, verb = monotonic(), _VERBS[type(order)]
-        reason, worker = self._refusal(now, deadline), None
-        if reason is None:
-            try:
-                worker = self.crew.take(deadline - now)
-            except StoreError as error:
-                reason = str(error)
-            else:
-                reason = f"all {self.crew.most} I/O threads are busy" if worker is None else None
+        worker: Worker | None = None
+        fate: Fate = "timed_out"
+        reason = "the deadline has passed"
+        if now < deadline:
+            fate, reason = "breaker_open", self._silence(now)
+            if not reason:
+                fate, reason = "error", f"all {self.crew.most} I/O threads are busy"
+                try:
+                    worker = self.crew.take(deadline - now)
+                except StoreError as error:
+                    reason = str(error)
         if worker is None:
             self.meters.count("unikv_io_orders_total", verb=verb, outcome="refused")
-            return Pending(self, order, deadline, answer=refuse(order, str(reason)))
+            return Pending(self, order, deadline, answer=refuse(order, reason), fate=fate)
         if slot is not None:
             slot.hold()
         worker.begin(order, deadline)
@@ -121,15 +126,13 @@ class Guard:
         """Let all workers go."""
         self.crew.close()
 
-    def _refusal(self, now: float, deadline: float) -> str | None:
-        """Return why an order is not even begun; None when it is to begin."""
-        if now >= deadline:
-            return "the deadline has passed"
+    def _silence(self, now: float) -> str:
+        """Return why the store is not asked; an empty text when it is."""
         if (reason := self._breaker.reason) is not None:
             if not self._lookout.answers(now):
                 return f"the store does not answer ({reason})"
             self._close(monotonic())
-        return None
+        return ""
 
     def _close(self, now: float) -> None:
         if (open_s := self._breaker.answered(now)) is not None:
@@ -160,7 +163,10 @@ class Pending:
         worker: Worker | None = None,
         slot: Slot | None = None,
         answer: Answer | None = None,
+        fate: Fate = "error",
     ) -> None:
+        self.fate: Fate = fate
+        """How the order failed, if its answer has an error."""
         self._guard = guard
         self._order = order
         self._deadline = deadline
@@ -181,7 +187,7 @@ class Pending:
             if self._answer is None:
                 self.abandon()
                 reason = self._guard.timed_out(self._order, self._begun, self._deadline)
-                self._answer = refuse(self._order, reason)
+                self._answer, self.fate = refuse(self._order, reason), "timed_out"
             else:
                 worker, self._worker = self._worker, None
                 if self._slot is not None:

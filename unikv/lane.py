@@ -209,10 +209,11 @@ class Lane:
         Raises:
             PoolError: a null slot to ``write`` to, or a page that has slots and -1.
         """
-        if not table.numel():
+        null = self.component.null_slot
+        if not table.numel() or (null is None and table.numpy().min() >= 0):
             return frozenset()
         nothing = table == -1
-        if (null := self.component.null_slot) is not None:
+        if null is not None:
             named = (table == null).any(1)
             if write and named.any():
                 raise PoolError(

@@ -43,7 +43,7 @@ def _seconds(name: str, text: str, **labels: tuple[str, ...]) -> Meter:
 
 _VERBS = ("put", "get", "stat")
 _CALLS = ("save", "load", "prefetch")
-_STAGES = ("stat", "pack", "encode", "put", "plan", "get", "verify", "unpack")
+_STAGES = ("stat", "pack", "encode", "put", "plan", "get", "verify", "wait", "unpack")
 _ENDED = ("cancelled", "timed_out", "failed")
 _READ = ("whole", "part", "none")
 
@@ -52,8 +52,8 @@ _DECLARED = (
     _counter("unikv_loads_total", "Loads, by how much of them was loaded", outcome=_READ + _ENDED),
     _counter(
         "unikv_saves_total",
-        "Saves; joined: an equal save was in flight; dropped: the arena was full",
-        outcome=("stored", "part", "joined", "dropped", *_ENDED),
+        "Saves; dropped: the arena was full",
+        outcome=("stored", "part", "dropped", *_ENDED),
     ),
     _counter(
         "unikv_prefetches_total",
@@ -69,13 +69,13 @@ _DECLARED = (
     _counter(
         "unikv_pages_missed_total",
         "Pages that loads were asked for and did not load, by what ended the prefix",
-        reason=("missing", "damaged", "error", "arena_full", "breaker_open", *_ENDED[:2]),
+        reason=("missing", "damaged", "error", "arena_full", "breaker_open", "timed_out"),
     ),
     _counter("unikv_pages_saved_total", "Pages that saves left whole in the store"),
     _counter(
         "unikv_pages_dropped_total",
         "Pages that saves were to write and did not, by reason",
-        reason=("error", "arena_full", "breaker_open", *_ENDED[:2]),
+        reason=("error", "arena_full", "breaker_open", "timed_out"),
     ),
     _counter(
         "unikv_pages_prefetched_total",
@@ -86,12 +86,6 @@ _DECLARED = (
     _counter("unikv_read_bytes_total", "Bytes read from the store", "bytes"),
     _counter("unikv_needed_bytes_total", "Bytes of these that the rank's pools hold", "bytes"),
     _counter("unikv_written_bytes_total", "Bytes of the objects stored", "bytes"),
-    _counter(
-        "unikv_io_objects_total",
-        "Objects, or ranges of them, that the store was asked for, by what it answered",
-        verb=_VERBS,
-        outcome=("ok", "existed", "miss", "failed"),
-    ),
     _counter("unikv_damaged_objects_total", "Objects whose bytes were found damaged"),
     _counter("unikv_healed_objects_total", "Damaged objects that a save replaced"),
     # Input and output
@@ -103,7 +97,6 @@ _DECLARED = (
     ),
     _counter("unikv_io_retries_total", "Batches sent once more", verb=_VERBS),
     _seconds("unikv_io_order_seconds", "How long the store took for a batch", verb=_VERBS),
-    _gauge("unikv_io_threads", "I/O threads that there are, each for one batch at a time"),
     _gauge(
         "unikv_io_stuck_threads", "I/O threads given up at a deadline whose batch has not ended"
     ),

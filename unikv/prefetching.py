@@ -97,7 +97,9 @@ def _bring(
             shelves.append((lane, mine, Shelf(slot, slot.cut(at, len(rows), plan.page_bytes))))
             at += len(rows) * plan.page_bytes
             size += len(rows) * int((plan.spans.stop - plan.spans.start).sum())
-        answer = call.begin(Read(parts, verify=True), slot).result()
+        pending = call.begin(Read(parts, verify=True), slot)
+        call.note(pending)
+        answer = pending.result()
         gate.check()
         assert isinstance(answer, ReadDone)
         seconds = {s: so_far.seconds.get(s, 0.0) + spent for s, spent in answer.seconds.items()}

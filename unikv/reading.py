@@ -120,9 +120,9 @@ class Reader:
         failures: list[dict[int, Failure]] = [{} for _ in batch.legs]
         if batch.pending is not None:
             with self.watch.stage("wait"):
-                answer = batch.pending.result()
+                self.call.note(batch.pending)
+            answer = batch.pending.result()
             self.under_way.remove(batch.pending)
-            self.call.note(answer)
             assert isinstance(answer, ReadDone)
             self.watch.add(answer.seconds)
             failures = self._failures(batch, answer)
@@ -186,6 +186,7 @@ class Reader:
                 self._forget_healed(lane, rows, lost, answer.damaged)
         for key in answer.damaged:
             self.damaged.remember(key)
+        self.call.guard.accounts.damaged([*answer.damaged])
         return found
 
     def _forget_healed(

@@ -174,9 +174,9 @@ class Saver:
         """Wait for the oldest window, and count what became of it."""
         portion, lacks, pending = self.under_way[0]
         with portion.watch.stage("wait"):
-            answer = pending.result()
+            self.call.note(pending)
+        answer = pending.result()
         del self.under_way[0]
-        self.call.note(answer)
         assert isinstance(answer, WriteDone)
         if answer.error is not None:
             portion.lose(self.pages, lacks, answer.error)
@@ -188,6 +188,7 @@ class Saver:
         portion.watch.add(answer.seconds)
         for key in answer.replaced:
             self.damaged.forget(key)
+        self.call.guard.accounts.healed([*answer.replaced])
 
 
 def _cut(portion: Portion, room: int) -> list[Sequence[Lack]]:

@@ -1,6 +1,7 @@
 """StoreCall: a store within one call of a client, whose deadline all its orders share. No KV."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from unikv.arena import Slot
 from unikv.errors import StoreError
@@ -14,12 +15,16 @@ class StoreCall:
 
     Attributes:
         trouble: the first error that an order failed by as a whole.
+        fate: how that was.
+        full: whether the arena had no room for the call.
     """
 
     def __init__(self, guard: Guard, deadline: float) -> None:
         self.guard = guard
         self.deadline = deadline
         self.trouble: str | None = None
+        self.fate: Literal["error", "timed_out", "breaker_open"] | None = None
+        self.full = False
 
     def begin(self, order: Order, slot: Slot | None = None) -> Pending:
         """Start an order."""
@@ -27,14 +32,15 @@ class StoreCall:
 
     def ask(self, order: Order) -> Answer:
         """Carry out an order that uses no slot."""
-        answer = self.begin(order).result()
-        self.note(answer)
-        return answer
+        pending = self.begin(order)
+        self.note(pending)
+        return pending.result()
 
-    def note(self, answer: Answer) -> None:
-        """Remember the first error of a whole order."""
-        if answer.error is not None and self.trouble is None:
-            self.trouble = answer.error
+    def note(self, pending: Pending) -> None:
+        """Wait for an order; remember the first error of a whole one."""
+        error = pending.result().error
+        if error is not None and self.trouble is None:
+            self.trouble, self.fate = error, pending.fate
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return sizes; see `unikv.store.Records.stat`."""

@@ -75,9 +75,13 @@ class Transfers:
 
     def match(self, pages: Sequence[str], call: StoreCall) -> Match:
         """Return how many leading pages could be loaded."""
-        lanes = self._choose(call, pages, [Asked(range(len(pages)))] * len(self.lanes))
-        unusable = _Either(self._damaged, self._failing)
-        return match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
+        accounts = self.guard.accounts
+        with accounts.call("match"):
+            lanes = self._choose(call, pages, [Asked(range(len(pages)))] * len(self.lanes))
+            unusable = _Either(self._damaged, self._failing)
+            match = match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
+        accounts.matched(match, len(pages))
+        return match
 
     def save(
         self,
@@ -96,17 +100,24 @@ class Transfers:
         Pages that an equal save is storing just now are left to it, unless it is cancelled.
         ``packed`` is told when the pools may change, with what is still to end.
         """
+        begun, accounts = monotonic(), self.guard.accounts
 
         def out(last: Sequence[Pending]) -> None:
             turn.leave()
             packed(last)
+            accounts.source_free(monotonic() - begun)
 
         try:
-            if not turn.wait(call.deadline):
-                return self.drop(pages, selections, SLOTS_BUSY)
-            return self._save(pages, selections, start, call, gate, packed=out, wait=wait)
+            with accounts.call("save"):
+                if turn.wait(call.deadline):
+                    some = selections
+                    report = self._save(pages, some, start, call, gate, packed=out, wait=wait)
+                else:
+                    report = self.drop(pages, selections, SLOTS_BUSY)
         finally:
             turn.leave()
+        accounts.saved(report, call.fate, full=call.full)
+        return report
 
     def _save(
         self,
@@ -164,12 +175,16 @@ class Transfers:
         whole: bool = False,
     ) -> LoadReport:
         """Fill the pools as ``loader`` does; with ``whole`` all of it is staged at once."""
+        accounts = self.guard.accounts
         try:
-            if not turn.wait(call.deadline):
-                return LoadReport(stopped=SLOTS_BUSY)
-            return self._load(pages, selections, call, gate, loader, whole=whole)
+            with accounts.call("load"):
+                report = LoadReport(stopped=SLOTS_BUSY)
+                if turn.wait(call.deadline):
+                    report = self._load(pages, selections, call, gate, loader, whole=whole)
         finally:
             turn.leave()
+        accounts.loaded(report, len(pages), call.fate, full=call.full)
+        return report
 
     def _load(
         self,
@@ -195,7 +210,7 @@ class Transfers:
         if most and slot is None:
             reader.close()
             free = self.guard.arena.size - self.guard.arena.used
-            self._tell_full("load", least)
+            self._tell_full(call, "load", least)
             why = f"{ARENA_FULL}: a load takes {least} bytes of it, {free} are free"
             return LoadReport(stopped=why) if pages else LoadReport()
         try:
@@ -211,9 +226,13 @@ class Transfers:
         self, pages: Sequence[str], rows: Sequence[Sequence[int]], call: StoreCall, gate: Gate
     ) -> PrefetchReport:
         """Bring what is stored into the larder; ``rows`` are each component's own."""
-        self.larder.shed(stale_only=True)
-        lanes = self._choose(call, pages, [Asked(mine) for mine in rows])
-        return prefetch_pages(call, self.larder, lanes, pages, rows, gate)
+        accounts = self.guard.accounts
+        with accounts.call("prefetch"):
+            self.larder.shed(stale_only=True)
+            lanes = self._choose(call, pages, [Asked(mine) for mine in rows])
+            report = prefetch_pages(call, self.larder, lanes, pages, rows, gate)
+        accounts.prefetched(report, len(pages), call.fate)
+        return report
 
     def _store(
         self,
@@ -246,7 +265,7 @@ class Transfers:
             most = min(most, max(least, self.guard.arena.size // 2))
             slot = self.guard.take(least, most, call.deadline if wait else 0.0)
             if slot is None:
-                self._tell_full("save", least)
+                self._tell_full(call, "save", least)
                 for portion in lacking:
                     portion.lose(pages, portion.lacks, ARENA_FULL)
             else:
@@ -286,12 +305,12 @@ class Transfers:
             most += lane.read.page_bytes * (rows if lane.dense else window)
         return (most, most) if whole else (least, min(most, max(least, self.guard.arena.size // 2)))
 
-    def _tell_full(self, call: str, wanted: int) -> None:
-        arena = self.guard.arena
-        self.guard.meters.count("unikv_arena_full_total", call=call)
+    def _tell_full(self, call: StoreCall, name: str, wanted: int) -> None:
+        call.full, arena = True, self.guard.arena
+        self.guard.meters.count("unikv_arena_full_total", call=name)
         self.guard.teller.tell(
             "arena_full",
-            call=call,
+            call=name,
             wanted_bytes=wanted,
             free_bytes=arena.size - arena.used,
             quarantined_bytes=arena.quarantined,
