@@ -1,9 +1,9 @@
 """After: what a call waits for before it touches a pool. It knows no pool and no transfer."""
 
-from time import monotonic
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from unikv.errors import PoolError, StoreError
+from unikv.gate import Gate
 
 
 @runtime_checkable
@@ -36,13 +36,14 @@ def check_after(after: object) -> None:
         )
 
 
-def wait_for(after: After, deadline: float) -> None:
+def wait_for(after: After, deadline: float, gate: Gate) -> None:
     """Wait for an event, a `Waits` no longer than to the deadline (`time.monotonic`).
 
     Raises:
         StoreError: it has not happened by then.
+        Shut: the gate was shut meanwhile.
     """
     if isinstance(after, Synchronizes):
         after.synchronize()
-    elif after is not None and not after.wait(max(0.0, deadline - monotonic())):
+    elif after is not None and not any(after.wait(some) for some in gate.slices(deadline)):
         raise StoreError("what the call was to come after has not happened before its deadline")

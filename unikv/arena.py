@@ -5,12 +5,15 @@ It knows no page's content and no backend. One allocation of fixed size; slots c
 
 import os
 import weakref
+from functools import cached_property
 from threading import Condition
-
-import torch
+from typing import TYPE_CHECKING
 
 from unikv.errors import PoolError
 from unikv.memory import PAGE, reserve, reserve_private
+
+if TYPE_CHECKING:
+    import torch
 
 ALIGN = PAGE
 """Bytes that every slot begins at a multiple of, so that O_DIRECT can read into it."""
@@ -30,7 +33,7 @@ class Slot:
         self.start = start
         self.size = size
 
-    def cut(self, at: int, pages: int, page_bytes: int) -> torch.Tensor:
+    def cut(self, at: int, pages: int, page_bytes: int) -> "torch.Tensor":
         """Return uint8 ``(pages, page_bytes)`` that begins ``at`` bytes into the slot."""
         stop = at + pages * page_bytes
         if stop > self.size:
@@ -85,10 +88,17 @@ class Arena:
         else:
             view = reserve_private(self.size)
         self.memory = memoryview(view)
-        self.tensor = torch.frombuffer(view, dtype=torch.uint8)
+        self._view = view
         self.room = Condition()  # guards all below, and is told of every release
         self._gaps = [(0, self.size)]  # start and size, ascending, never adjacent
         self.quarantined = 0  # bytes that only I/Os hold which were given up
+
+    @cached_property
+    def tensor(self) -> "torch.Tensor":
+        """All of it as uint8."""
+        import torch
+
+        return torch.frombuffer(self._view, dtype=torch.uint8)
 
     @property
     def used(self) -> int:

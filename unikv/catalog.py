@@ -1,44 +1,33 @@
 """Catalog: how much of a sequence is stored, for schedulers. It has no pool and moves no bytes."""
 
-from collections.abc import Container, Mapping, Sequence
-from typing import NamedTuple
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from time import monotonic
 
+from unikv.arena import ALIGN, Arena
 from unikv.bundle import model_layers
 from unikv.component import Component, name_components
-from unikv.coverage import Coverage, EveryPage, endpoints, greatest, pages_needed, valid_to
+from unikv.crew import Crew, ThreadWorker
 from unikv.draft import Drafter
-from unikv.errors import TopologyError
-from unikv.grid import Chunk
+from unikv.errors import SpecError, StoreError, TopologyError
+from unikv.events import Teller
+from unikv.guard import Guard
+from unikv.matching import Want, match_bundle
+from unikv.meters import Meters
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
 from unikv.pages import check_pages
+from unikv.performing import perform
 from unikv.planner import plan_read
 from unikv.reports import Match
-from unikv.store import UNKNOWN_SIZE, Records, Store
+from unikv.store import Store
+from unikv.store_call import StoreCall
 from unikv.topology import Rank
 
-FIRST_KEYS = 512
-"""Objects asked for in the first batch of a match; each further batch asks for twice as many."""
-
-
-class Want(NamedTuple):
-    """What must be stored of one component for a page to be of use."""
-
-    name: str
-    format: ObjectFormat
-    chunks: Sequence[Chunk]
-    coverage: Coverage
-    required: bool
-
-    @property
-    def dense(self) -> bool:
-        """Whether an endpoint needs every page before it."""
-        return isinstance(self.coverage, EveryPage)
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens of a page."""
-        return self.format.namespace.spec.page_tokens
+DEADLINE_S = 5.0
+THREADS = 4
 
 
 class Catalog:
@@ -49,6 +38,11 @@ class Catalog:
         components: a namespace, or components by name; pools are not needed.
         ranks: None asks for every chunk of a page, else for those that these ranks read.
         drafters: the deployment's, checked against the components as a client does.
+        deadline_s: seconds that a match takes at most. A store that does not answer by then is
+            taken to hold nothing, at once, until it answers again.
+
+    Attributes:
+        meters: counts of all that it does.
     """
 
     def __init__(
@@ -58,103 +52,49 @@ class Catalog:
         *,
         ranks: Sequence[Rank] | None = None,
         drafters: Sequence[Drafter] = (),
+        deadline_s: float = DEADLINE_S,
     ) -> None:
-        self._store = store
+        if type(deadline_s) not in (int, float) or not deadline_s > 0:
+            raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0")
         self._wants: list[Want] = []
         named = name_components(components, drafters=drafters)
         layers = model_layers(named, drafters)
         for name, component in named.items():
             form = ObjectFormat.keyless(component.namespace)
-            chunks: Sequence[Chunk] = form.grid.chunks
+            chunks = form.grid.chunks
             if ranks is not None:
                 if not ranks:
                     raise TopologyError("ranks=[]: want the ranks to ask for, or None for all")
                 boxes = [rank.box(component.spec, layers) for rank in ranks]
                 touched = {c.index for box in boxes for c in plan_read(form, box).chunks}
-                chunks = [form.grid.chunks[index] for index in sorted(touched)]
+                chunks = tuple(form.grid.chunks[index] for index in sorted(touched))
             required = component.need == "required"
             self._wants.append(Want(name, form, chunks, component.coverage, required))
+        self.meters = Meters()
+        crew = Crew(lambda: ThreadWorker(partial(perform, store, memoryview(b""))), THREADS)
+        teller = Teller(None, self.meters)
+        self._guard = Guard(crew, Arena(ALIGN), repr(store), self.meters, teller)
+        self._deadline_s = deadline_s
+        self._pid = os.getpid()
+        self._close = weakref.finalize(self, self._guard.close)
 
     def match(self, pages: Sequence[str]) -> Match:
         """Return the greatest prefix of ``pages`` that every required component can restore.
 
         Raises:
             KeyFormatError: a text that is no page hash.
+            StoreError: the catalog is closed, or was made before this process was forked.
         """
         check_pages(pages)
-        return match_bundle(self._store, self._wants, pages)
+        if os.getpid() != self._pid or not self._close.alive:
+            raise StoreError("this catalog is closed, or was made before a fork: make a new one")
+        call = StoreCall(self._guard, monotonic() + self._deadline_s)
+        accounts = self._guard.accounts
+        with accounts.call("match"):
+            match = match_bundle(call, self._wants, pages)
+        accounts.matched(match, len(pages))
+        return match
 
-
-def match_bundle(
-    store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
-) -> Match:
-    """Return the greatest endpoint that all required components can restore.
-
-    ``damaged`` are keys known to hold bad bytes; they count as missing.
-    """
-    dense = [want for want in wants if want.dense and want.required]
-    sparse = [want for want in wants if not want.dense and want.required]
-    found = match_prefix(store, dense, pages, damaged)
-    reach, exact, missing = found.pages, found.exact, found.first_missing
-    sets = [frozenset(range(reach + 1))]
-    for want in sparse:
-        gaps, known = find_gaps(store, want, pages[:reach], damaged)
-        exact = exact and known
-        held = [row for row in range(reach) if row not in gaps]
-        sets.append(endpoints(want.coverage, frozenset(held), reach, want.page_tokens))
-        if reach not in sets[-1]:
-            needed = pages_needed(want.coverage, reach, want.page_tokens)
-            missing = next((gaps[row] for row in needed if row in gaps), missing)
-    end = greatest(*sets)
-    valid = {}
-    for want in wants:
-        if not want.required:
-            valid[want.name], known = _valid(store, want, pages[:end], damaged)
-            exact = exact and known
-    return Match(end, exact, missing, valid)
-
-
-def match_prefix(
-    store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
-) -> Match:
-    """Return the longest prefix of pages whose wanted objects all have their right size."""
-    exact = True
-    sizes = [want.format.object_bytes(chunk) for want in wants for chunk in want.chunks]
-    window, start = max(1, FIRST_KEYS // max(1, len(sizes))), 0
-    while sizes and start < len(pages):
-        batch = pages[start : start + window]
-        keys = [w.format.key(page, c) for page in batch for w in wants for c in w.chunks]
-        for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
-            exact = exact and found != UNKNOWN_SIZE
-            if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
-                return Match(start + i // len(sizes), exact, key)
-        start += len(batch)
-        window *= 2
-    return Match(len(pages), exact, None)
-
-
-def find_gaps(
-    store: Records, want: Want, pages: Sequence[str], damaged: Container[str] = ()
-) -> tuple[dict[int, str], bool]:
-    """Return the positions of pages that lack an object, each with its key; and whether exact."""
-    gaps: dict[int, str] = {}
-    exact = True
-    sizes = [want.format.object_bytes(chunk) for chunk in want.chunks]
-    keys = [want.format.key(page, chunk) for page in pages for chunk in want.chunks]
-    for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
-        exact = exact and found != UNKNOWN_SIZE
-        if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
-            gaps.setdefault(i // len(sizes), key)
-    return gaps, exact
-
-
-def _valid(
-    store: Records, want: Want, pages: Sequence[str], damaged: Container[str]
-) -> tuple[int, bool]:
-    """Return up to which page an optional component could be restored, and whether exact."""
-    if want.dense:
-        found = match_prefix(store, [want], pages, damaged)
-        return found.pages, found.exact
-    gaps, exact = find_gaps(store, want, pages, damaged)
-    held = frozenset(row for row in range(len(pages)) if row not in gaps)
-    return valid_to(want.coverage, held, len(pages), want.page_tokens), exact
+    def close(self) -> None:
+        """Let go of its threads; the store stays open. Closing twice is fine."""
+        self._close()

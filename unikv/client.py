@@ -13,6 +13,14 @@ from typing import Any, Self
 
 from unikv.after import After, check_after, wait_for
 from unikv.bundle import model_layers
+from unikv.client_options import (
+    DEADLINE_S,
+    IO_THREADS,
+    MOST_WAITING,
+    MOVERS,
+    STAGING_BYTES,
+    check_options,
+)
 from unikv.component import Component, name_components
 from unikv.draft import Drafter
 from unikv.errors import PoolError, SpecError, StoreError
@@ -36,15 +44,6 @@ from unikv.tags import BLAKE3_KEYED
 from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
 from unikv.topology import Rank
 from unikv.transfers import TOO_MANY, Transfers
-
-STAGING_BYTES = 64 << 20
-DEADLINE_S = 30.0
-IO_THREADS = 8
-MOST_THREADS = 256
-MOST_SECONDS = 3600.0
-MOVERS = 4
-MOST_WAITING = 4096
-"""Tickets that may wait for a mover; beyond that a save is dropped and a load misses."""
 
 MAX_PAGE_INDEX = 2**32 - 1
 """Pages before the end of the longest sequence that a header can count."""
@@ -107,7 +106,7 @@ class Client:
         numa_node: int | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        _check_options(store, rank, writers, staging_bytes, deadline_s, io_threads)
+        check_options(store, rank, writers, staging_bytes, deadline_s, io_threads)
         named = name_components(components, pool, drafters)
         layers = model_layers(named, drafters)
         self._lanes = [
@@ -170,7 +169,7 @@ class Client:
             KeyFormatError: a text that is no page hash.
         """
         check_pages(pages)
-        return self._transfers.match(pages, self._open_call())
+        return self._transfers.match(pages, self._open_call(Gate()))
 
     def save(
         self,
@@ -199,9 +198,9 @@ class Client:
             StoreError: the client is closed, or was made before this process was forked.
         """
         selections = self._to_store(pages, slots, start, endpoints)
-        call, transfers = self._open_call(), self._transfers
+        call, transfers = self._open_call(Gate()), self._transfers
         turn = transfers.turns.enter(selections, writes=False)
-        return transfers.save(pages, selections, start, call, turn, Gate())
+        return transfers.save(pages, selections, start, call, turn)
 
     def save_async(
         self,
@@ -229,16 +228,15 @@ class Client:
         """
         check_after(after)
         selections = self._to_store(pages, slots, start, endpoints)
-        pages, call, ticket = list(pages), self._open_call(), SaveTicket()
-        transfers = self._transfers
+        pages, transfers, ticket = list(pages), self._transfers, SaveTicket()
+        call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=False)
+        ticket.gate.when_shut(turn.leave)
 
         def work() -> SaveReport:
-            wait_for(after, call.deadline)
+            wait_for(after, call.deadline, call.gate)
             free = ticket.packed
-            return transfers.save(
-                pages, selections, start, call, turn, ticket.gate, packed=free, wait=False
-            )
+            return transfers.save(pages, selections, start, call, turn, packed=free, wait=False)
 
         if not self._submit(ticket, work, turn.leave):
             ticket.carry_out(lambda: transfers.drop(pages, selections, TOO_MANY))
@@ -264,9 +262,9 @@ class Client:
             StoreError: the client is closed, or was made before this process was forked.
         """
         selections = self._selector.select(pages, slots, write=True)
-        call, transfers = self._open_call(), self._transfers
+        call, transfers = self._open_call(Gate()), self._transfers
         turn = transfers.turns.enter(selections, writes=True)
-        return transfers.load(pages, selections, call, turn, Gate(), load_pages)
+        return transfers.load(pages, selections, call, turn, load_pages)
 
     def load_async(
         self, pages: Sequence[str], slots: Tables, *, after: After = None, stream: bool = False
@@ -284,17 +282,18 @@ class Client:
         """
         check_after(after)
         selections = self._selector.select(pages, slots, write=True)
-        pages, call, transfers = list(pages), self._open_call(), self._transfers
+        pages, transfers = list(pages), self._transfers
         first = streamed_leg(self._lanes) if stream else self._lanes[0]
         ticket = LoadTicket(first.pool.layers, stream=stream)
         loader = stream_pages(ticket.layers_ready) if stream else load_pages
 
+        call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=True)
+        ticket.gate.when_shut(turn.leave)
 
         def work() -> LoadReport:
-            wait_for(after, call.deadline)
-            gate = ticket.gate
-            return transfers.load(pages, selections, call, turn, gate, loader, whole=stream)
+            wait_for(after, call.deadline, call.gate)
+            return transfers.load(pages, selections, call, turn, loader, whole=stream)
 
         if not self._submit(ticket, work, turn.leave):
             ticket.carry_out(lambda: LoadReport(stopped=TOO_MANY))
@@ -328,11 +327,11 @@ class Client:
             rows: list[Sequence[int]] = [range(len(pages))] * len(self._lanes)
         else:
             rows = [some.rows for some in self._selector.select(pages, slots, write=True)]
-        pages, call, transfers = list(pages), self._open_call(), self._transfers
-        ticket = PrefetchTicket()
+        pages, transfers, ticket = list(pages), self._transfers, PrefetchTicket()
+        call = self._open_call(ticket.gate)
 
         def work() -> PrefetchReport:
-            return transfers.prefetch(pages, rows, call, ticket.gate)
+            return transfers.prefetch(pages, rows, call)
 
         if not self._submit(ticket, work):
             ticket.carry_out(lambda: PrefetchReport(deferred=True, stopped=TOO_MANY))
@@ -359,7 +358,7 @@ class Client:
             lane.passage.write  # noqa: B018 - raises where the rank owns a part of a chunk
         return selections
 
-    def _open_call(self) -> StoreCall:
+    def _open_call(self, gate: Gate) -> StoreCall:
         """Return the store for one call, whose deadline begins now."""
         if os.getpid() != self._pid:
             raise StoreError(
@@ -368,7 +367,7 @@ class Client:
             )
         if not self._close.alive:
             raise StoreError("this client is closed")
-        return StoreCall(self._transfers.guard, monotonic() + self._deadline_s)
+        return StoreCall(self._transfers.guard, monotonic() + self._deadline_s, gate)
 
     def _submit(
         self,
@@ -397,25 +396,3 @@ def _let_go(transfers: Transfers, movers: Movers, pid: int) -> None:
 def _least_staging(lanes: Sequence[Lane]) -> int:
     """Return the bytes that the smallest load takes: one page, and all of each window."""
     return sum(lane.read.page_bytes * lane.window_pages for lane in lanes)
-
-
-def _check_options(
-    store: object,
-    rank: object,
-    writers: object,
-    staging_bytes: object,
-    deadline_s: float,
-    io_threads: object,
-) -> None:
-    if writers not in ("striped", "first"):
-        raise SpecError(f"writers={writers!r}: want 'striped' or 'first'")
-    if isinstance(store, str):
-        raise SpecError("store of type str: want a store, as open_store(url) returns it")
-    if not isinstance(rank, Rank):
-        raise SpecError(f"rank {rank!r:.80}: want a rank, such as Topology(tp=2).rank(tp=1)")
-    if type(staging_bytes) is not int:
-        raise PoolError(f"staging_bytes={staging_bytes!r:.80}: want a whole number of bytes")
-    if type(deadline_s) not in (int, float) or not 0 < deadline_s <= MOST_SECONDS:
-        raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
-    if type(io_threads) is not int or not 1 <= io_threads <= MOST_THREADS:
-        raise SpecError(f"io_threads={io_threads!r:.80}: want 1 to {MOST_THREADS}")

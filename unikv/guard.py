@@ -14,6 +14,7 @@ from unikv.breaker import FIRST_PAUSE_S, Breaker
 from unikv.crew import Crew, Worker
 from unikv.errors import StoreError
 from unikv.events import Teller
+from unikv.gate import Gate
 from unikv.lookout import Lookout
 from unikv.meters import Meters
 from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, refuse
@@ -46,21 +47,25 @@ class Guard:
         self._give_way: Callable[[], bool] = bool  # which is False
         meters.set("unikv_arena_bytes", arena.size)
 
-    def take(self, least: int, most: int, deadline: float) -> Slot | None:
+    def take(self, least: int, most: int, deadline: float, gate: Gate) -> Slot | None:
         """Return a slot of the arena, None if there is none by ``deadline``.
 
         There is no waiting where what is quarantined leaves too little.
+
+        Raises:
+            Shut: the gate was shut while waiting.
         """
-        while True:
+        slot: Slot | None = None
+        for seconds in gate.slices(deadline):
             self.crew.reap()
             slot = self.arena.take(least, most)
-            if slot is None and self._give_way():
-                continue
-            left = deadline - monotonic()
-            if slot is not None or left <= 0 or self.arena.size - self.arena.quarantined < least:
-                self._count_arena()
-                return slot
-            self.arena.wait(min(left, 0.05))  # what is parked ends without a word
+            while slot is None and self._give_way():
+                slot = self.arena.take(least, most)
+            if slot is not None or self.arena.size - self.arena.quarantined < least:
+                break
+            self.arena.wait(seconds)  # in slices, as what is parked ends without a word
+        self._count_arena()
+        return slot
 
     def gives_way(self, give_way: Callable[[], bool]) -> None:
         """Have ``give_way`` called where there is no room; it returns whether it made some."""
@@ -179,11 +184,18 @@ class Pending:
         """Tell whether the result is there, without waiting."""
         return self._worker is None or self._worker.done()
 
-    def result(self) -> Answer:
-        """Wait for the answer, to the deadline at most; later it is a failed one."""
+    def result(self, gate: Gate | None = None) -> Answer:
+        """Wait for the answer, to the deadline at most; later it is a failed one.
+
+        Raises:
+            Shut: ``gate`` was shut meanwhile; the order is to be abandoned.
+        """
         if self._answer is None:
             assert self._worker is not None
-            self._answer = self._worker.wait(self._deadline - monotonic())
+            for seconds in (gate or Gate()).slices(self._deadline):
+                if (answer := self._worker.wait(seconds)) is not None:
+                    self._answer = answer
+                    break
             if self._answer is None:
                 self.abandon()
                 reason = self._guard.timed_out(self._order, self._begun, self._deadline)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Condition
-from time import monotonic
+
+from unikv.gate import Gate
 
 LATE = "the equal save that was in flight did not end in time"
 
@@ -46,13 +47,15 @@ class InFlight:
                 self._owners.pop(name, None)
             self._change.notify_all()
 
-    def wait(self, others: Mapping[str, Claim], deadline: float) -> dict[str, str]:
-        """Wait until other saves have ended; return those of their pages not stored, and why."""
+    def wait(self, others: Mapping[str, Claim], deadline: float, gate: Gate) -> dict[str, str]:
+        """Wait until other saves have ended; return those of their pages not stored, and why.
+
+        Raises:
+            Shut: the gate was shut meanwhile.
+        """
         with self._change:
-            self._change.wait_for(
-                lambda: all(claim.done for claim in others.values()),
-                max(0.0, deadline - monotonic()),
-            )
+            ended = lambda: all(claim.done for claim in others.values())  # noqa: E731 - a condition
+            gate.wait(self._change, ended, deadline)
             why = {
                 name: claim.failed.get(name) if claim.done else LATE
                 for name, claim in others.items()

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from unikv.arena import ALIGN
-from unikv.catalog import find_gaps
 from unikv.coverage import endpoints, greatest, pages_needed
 from unikv.lane import Lane
+from unikv.matching import find_gaps
 from unikv.reading import Batch, Leg, Reader, Share
 from unikv.reports import Failure, LoadReport
 from unikv.siblings import want_of
@@ -94,7 +94,7 @@ class _Load:
 
     def _unpack(self, shares: Sequence[Share], end: int) -> None:
         """Copy what is verified into the pools, unless the load was cancelled."""
-        with self.reader.gate, self.reader.watch.stage("unpack"):
+        with self.reader.call.gate, self.reader.watch.stage("unpack"):
             for share in shares:
                 share.unpack(min(end, self.valid[share.lane.name]))
 

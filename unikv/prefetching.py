@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from unikv.catalog import match_bundle
 from unikv.coverage import pages_needed
-from unikv.gate import Gate
 from unikv.lane import Lane
 from unikv.larder import Larder, Shelf
+from unikv.matching import match_bundle
 from unikv.orders import Read, ReadDone, ReadPart
 from unikv.reports import PrefetchReport
 from unikv.siblings import want_of
@@ -21,7 +20,6 @@ def prefetch_pages(
     lanes: Sequence[Lane],
     pages: Sequence[str],
     rows: Sequence[Sequence[int]],
-    gate: Gate,
 ) -> PrefetchReport:
     """Bring what is stored of some pages into the larder, by windows from the head.
 
@@ -33,7 +31,6 @@ def prefetch_pages(
         lanes: how each component is read.
         pages: page hashes in sequence order.
         rows: for each lane the positions that this rank owns.
-        gate: shut when the prefetch is cancelled.
     """
     watch = Stopwatch()
     with watch.stage("stat"):
@@ -46,14 +43,14 @@ def prefetch_pages(
     room = call.guard.arena.size // 2  # the other half is for saves and loads
     window = max(1, room // page_bytes) if page_bytes else max(1, end)
     while done < end and report.stopped is None:
-        gate.check()
+        call.gate.check()
         stop = min(done + window, end)
         some: dict[int, Sequence[int]] = {}
         for n in dense:
             some[n] = [row for row in wanted[n] if done <= row < stop]
         if stop == end:
             some |= {n: wanted[n] for n in small}
-        report = _bring(call, larder, lanes, pages, some, gate, report)
+        report = _bring(call, larder, lanes, pages, some, report)
         if report.stopped is None:
             report = replace(report, pages=stop)
         done = stop
@@ -72,7 +69,6 @@ def _bring(
     lanes: Sequence[Lane],
     pages: Sequence[str],
     some: Mapping[int, Sequence[int]],
-    gate: Gate,
     so_far: PrefetchReport,
 ) -> PrefetchReport:
     """Read some rows of each lane into a slot and shelve them; return the report so far."""
@@ -97,10 +93,7 @@ def _bring(
             shelves.append((lane, mine, Shelf(slot, slot.cut(at, len(rows), plan.page_bytes))))
             at += len(rows) * plan.page_bytes
             size += len(rows) * int((plan.spans.stop - plan.spans.start).sum())
-        pending = call.begin(Read(parts, verify=True), slot)
-        call.note(pending)
-        answer = pending.result()
-        gate.check()
+        answer = call.settle(call.begin(Read(parts, verify=True), slot))
         assert isinstance(answer, ReadDone)
         seconds = {s: so_far.seconds.get(s, 0.0) + spent for s, spent in answer.seconds.items()}
         report = replace(so_far, bytes_read=so_far.bytes_read + size, seconds=seconds)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from unikv.arena import Slot
-from unikv.gate import Gate
 from unikv.geometry import Interval
 from unikv.guard import Pending
 from unikv.kernels.reference import unpack
@@ -66,7 +65,6 @@ class Reader:
     verify: bool
     damaged: RecentKeys
     held: Mapping[str, Held]  # by component, what was prefetched of these pages
-    gate: Gate
     watch: Stopwatch = field(default_factory=Stopwatch)
     requests: int = 0
     bytes_read: int = 0
@@ -83,7 +81,7 @@ class Reader:
         layers: Interval | None = None,
     ) -> Batch:
         """Start to read the wanted positions of each leg to ``at`` bytes into the slot and on."""
-        self.gate.check()
+        self.call.gate.check()
         ready: list[Share] = []
         coming: list[Share] = []
         parts: list[ReadPart] = []
@@ -120,8 +118,7 @@ class Reader:
         failures: list[dict[int, Failure]] = [{} for _ in batch.legs]
         if batch.pending is not None:
             with self.watch.stage("wait"):
-                self.call.note(batch.pending)
-            answer = batch.pending.result()
+                answer = self.call.settle(batch.pending)
             self.under_way.remove(batch.pending)
             assert isinstance(answer, ReadDone)
             self.watch.add(answer.seconds)

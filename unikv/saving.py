@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from unikv.arena import ALIGN, Slot
-from unikv.gate import Gate
 from unikv.guard import Pending
 from unikv.kernels.reference import pack
 from unikv.lane import Lane, Selection
@@ -118,7 +117,6 @@ class Saver:
     pages: Sequence[str]
     start: int  # position of the first page in its sequence
     damaged: RecentKeys
-    gate: Gate = field(default_factory=Gate)
     under_way: list[_Window] = field(default_factory=list)
 
     def run(self, portions: Sequence[Portion], packed: Callable[[Sequence[Pending]], None]) -> None:
@@ -131,13 +129,17 @@ class Saver:
         much = self.slot.size >= 2 * WINDOW_BYTES or self.slot.size < sum(p.bytes for p in portions)
         room, two = (half, 2) if much and half >= most else (self.slot.size, 1)
         windows = [(p, lacks) for p in portions for lacks in _cut(p, room)]
+        late: str | None = None
         for n, (portion, lacks) in enumerate(windows):
             if len(self.under_way) == two:
-                self._settle()
+                late = late or self._settle()
+            if late is not None:  # a put that was given up still reads what would be packed over
+                portion.lose(self.pages, lacks, late)
+                continue
             page_bytes = portion.lane.write.page_bytes
             at = n % two * room
             staging = self.slot.cut(at, len(lacks), page_bytes)
-            with self.gate, portion.watch.stage("pack"):
+            with self.call.gate, portion.watch.stage("pack"):
                 assert portion.selection is not None
                 places = portion.selection.places[[lack.row for lack in lacks]]
                 pack(portion.lane.pool.parts, places, staging, portion.lane.write.pieces)
@@ -170,17 +172,16 @@ class Saver:
             again = [key for key in keys if key in self.damaged]
         return Write(portion.lane.passage, at, written, again)
 
-    def _settle(self) -> None:
-        """Wait for the oldest window, and count what became of it."""
+    def _settle(self) -> str | None:
+        """Wait for the oldest window, and count what became of it; return why it was given up."""
         portion, lacks, pending = self.under_way[0]
         with portion.watch.stage("wait"):
-            self.call.note(pending)
-        answer = pending.result()
+            answer = self.call.settle(pending)
         del self.under_way[0]
         assert isinstance(answer, WriteDone)
         if answer.error is not None:
             portion.lose(self.pages, lacks, answer.error)
-            return
+            return answer.error if pending.fate == "timed_out" else None
         portion.stored += answer.stored
         portion.existed += answer.existed
         portion.written += answer.written
@@ -189,6 +190,7 @@ class Saver:
         for key in answer.replaced:
             self.damaged.forget(key)
         self.call.guard.accounts.healed([*answer.replaced])
+        return None
 
 
 def _cut(portion: Portion, room: int) -> list[Sequence[Lack]]:

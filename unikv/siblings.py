@@ -8,11 +8,11 @@ from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import NamedTuple
 
-from unikv.catalog import Want, find_gaps, match_prefix
 from unikv.coverage import endpoints, greatest
 from unikv.errors import GridError, SpecError
 from unikv.hints import read_hints
 from unikv.lane import Lane
+from unikv.matching import Want, find_gaps, match_prefix
 from unikv.namespace import Namespace
 from unikv.recent import RecentKeys
 from unikv.store import Records

@@ -5,6 +5,7 @@ from typing import Literal
 
 from unikv.arena import Slot
 from unikv.errors import StoreError
+from unikv.gate import Gate, Shut
 from unikv.guard import Guard, Pending
 from unikv.orders import Answer, Order, Peek, PeekDone, Post, PostDone, Stat, StatDone
 from unikv.store import Item, Outcome, Outcomes, Span
@@ -13,15 +14,21 @@ from unikv.store import Item, Outcome, Outcomes, Span
 class StoreCall:
     """A store as one call of a client sees it: all that it asks for shares one deadline.
 
+    Args:
+        guard: the store.
+        deadline: when the call is over, by `time.monotonic`.
+        gate: shut when the call is cancelled.
+
     Attributes:
         trouble: the first error that an order failed by as a whole.
         fate: how that was.
         full: whether the arena had no room for the call.
     """
 
-    def __init__(self, guard: Guard, deadline: float) -> None:
+    def __init__(self, guard: Guard, deadline: float, gate: Gate | None = None) -> None:
         self.guard = guard
         self.deadline = deadline
+        self.gate = gate or Gate()
         self.trouble: str | None = None
         self.fate: Literal["error", "timed_out", "breaker_open"] | None = None
         self.full = False
@@ -32,15 +39,22 @@ class StoreCall:
 
     def ask(self, order: Order) -> Answer:
         """Carry out an order that uses no slot."""
-        pending = self.begin(order)
-        self.note(pending)
-        return pending.result()
+        return self.settle(self.begin(order))
 
-    def note(self, pending: Pending) -> None:
-        """Wait for an order; remember the first error of a whole one."""
-        error = pending.result().error
-        if error is not None and self.trouble is None:
-            self.trouble, self.fate = error, pending.fate
+    def settle(self, pending: Pending) -> Answer:
+        """Wait for an order's answer; remember the first error of a whole one.
+
+        Raises:
+            Shut: the call was cancelled meanwhile.
+        """
+        try:
+            answer = pending.result(self.gate)
+        except Shut:
+            pending.abandon()
+            raise
+        if answer.error is not None and self.trouble is None:
+            self.trouble, self.fate = answer.error, pending.fate
+        return answer
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return sizes; see `unikv.store.Records.stat`."""

@@ -62,7 +62,7 @@ def _stream(reader: Reader, legs: Sequence[Leg], ready: Callable[[int], None]) -
             if leg.lane.required:
                 return _report(reader, legs, dropped, _sentence(first, pages), first)
             dropped[leg.lane.name] = first.reason
-    with reader.gate, reader.watch.stage("unpack"):
+    with reader.call.gate, reader.watch.stage("unpack"):
         for share in shares:
             if share.lane.name not in dropped:
                 share.unpack(pages)
@@ -91,7 +91,7 @@ def _stream_layers(
         # Not before: a layer is checked by its chunk's header, which came with an earlier one.
         batch = reader.begin([leg], [rows], at, after) if after else None
         pieces = [piece for piece in plan.pieces if some.start <= piece.layer < some.stop]
-        with reader.gate, reader.watch.stage("unpack"):
+        with reader.call.gate, reader.watch.stage("unpack"):
             if rows:
                 unpack(lane.pool.parts, share.places, share.staging, pieces)
         ready(some.stop)

@@ -9,14 +9,13 @@ from math import inf
 from time import monotonic
 from typing import TypeAlias
 
-from unikv.catalog import match_bundle
-from unikv.gate import Gate
 from unikv.guard import Guard, Pending
 from unikv.hints import announce
 from unikv.in_flight import Claim, InFlight
 from unikv.lane import Lane, Selection
 from unikv.lapse import Lapses
 from unikv.larder import Held, Larder
+from unikv.matching import match_bundle
 from unikv.prefetching import prefetch_pages
 from unikv.reading import Leg, Reader
 from unikv.recent import RecentKeys
@@ -90,7 +89,6 @@ class Transfers:
         start: int,
         call: StoreCall,
         turn: Turn,
-        gate: Gate,
         *,
         packed: Packed = _nobody,
         wait: bool = True,
@@ -109,9 +107,9 @@ class Transfers:
 
         try:
             with accounts.call("save"):
-                if turn.wait(call.deadline):
+                if turn.wait(call.deadline, call.gate):
                     some = selections
-                    report = self._save(pages, some, start, call, gate, packed=out, wait=wait)
+                    report = self._save(pages, some, start, call, packed=out, wait=wait)
                 else:
                     report = self.drop(pages, selections, SLOTS_BUSY)
         finally:
@@ -125,7 +123,6 @@ class Transfers:
         selections: Sequence[Selection],
         start: int,
         call: StoreCall,
-        gate: Gate,
         *,
         packed: Packed,
         wait: bool,
@@ -147,7 +144,7 @@ class Transfers:
             failed = dict.fromkeys(claim.names, CANCELLED)
             try:
                 free = None if shared else packed
-                self._store(pages, portions, own, start, call, gate, wait=wait, packed=free)
+                self._store(pages, portions, own, start, call, wait=wait, packed=free)
                 failed = {
                     p.name(pages[failure.page]): failure.reason
                     for p in portions
@@ -155,7 +152,7 @@ class Transfers:
                 }
             finally:
                 self._in_flight.end(claim, failed)
-            lost = self._in_flight.wait(shared, call.deadline)
+            lost = self._in_flight.wait(shared, call.deadline, call.gate)
             todo = [p.settle(pages, s, shared, lost) for p, s in pairs]
             if not any(s.rows for s in todo):
                 break
@@ -169,7 +166,6 @@ class Transfers:
         selections: Sequence[Selection],
         call: StoreCall,
         turn: Turn,
-        gate: Gate,
         loader: Loader,
         *,
         whole: bool = False,
@@ -179,8 +175,8 @@ class Transfers:
         try:
             with accounts.call("load"):
                 report = LoadReport(stopped=SLOTS_BUSY)
-                if turn.wait(call.deadline):
-                    report = self._load(pages, selections, call, gate, loader, whole=whole)
+                if turn.wait(call.deadline, call.gate):
+                    report = self._load(pages, selections, call, loader, whole=whole)
         finally:
             turn.leave()
         accounts.loaded(report, len(pages), call.fate, full=call.full)
@@ -191,7 +187,6 @@ class Transfers:
         pages: Sequence[str],
         selections: Sequence[Selection],
         call: StoreCall,
-        gate: Gate,
         loader: Loader,
         *,
         whole: bool,
@@ -205,8 +200,8 @@ class Transfers:
                 lane.name: self.larder.take(lane.shelf, pages, some.rows) for lane, some in legs
             }
         least, most = self._staging(legs, held, whole=whole)
-        slot = self.guard.take(least, most, call.deadline) if most else None
-        reader = Reader(call, slot, pages, self._verify, self._damaged, held, gate)
+        slot = self.guard.take(least, most, call.deadline, call.gate) if most else None
+        reader = Reader(call, slot, pages, self._verify, self._damaged, held)
         if most and slot is None:
             reader.close()
             free = self.guard.arena.size - self.guard.arena.used
@@ -223,14 +218,14 @@ class Transfers:
         return report
 
     def prefetch(
-        self, pages: Sequence[str], rows: Sequence[Sequence[int]], call: StoreCall, gate: Gate
+        self, pages: Sequence[str], rows: Sequence[Sequence[int]], call: StoreCall
     ) -> PrefetchReport:
         """Bring what is stored into the larder; ``rows`` are each component's own."""
         accounts = self.guard.accounts
         with accounts.call("prefetch"):
             self.larder.shed(stale_only=True)
             lanes = self._choose(call, pages, [Asked(mine) for mine in rows])
-            report = prefetch_pages(call, self.larder, lanes, pages, rows, gate)
+            report = prefetch_pages(call, self.larder, lanes, pages, rows)
         accounts.prefetched(report, len(pages), call.fate)
         return report
 
@@ -241,13 +236,12 @@ class Transfers:
         selections: Sequence[Selection],
         start: int,
         call: StoreCall,
-        gate: Gate,
         *,
         wait: bool,
         packed: Packed | None,
     ) -> None:
         """Store what is lacking of some pages, and count it in the portions."""
-        gate.check()
+        call.gate.check()
         if any(portion.lane.write.chunks for portion in portions):
             self._announce(call)
         for portion, selection in zip(portions, selections, strict=True):
@@ -263,13 +257,13 @@ class Transfers:
             least = max(portion.lane.write.page_bytes for portion in lacking)
             most = sum(portion.bytes for portion in lacking)
             most = min(most, max(least, self.guard.arena.size // 2))
-            slot = self.guard.take(least, most, call.deadline if wait else 0.0)
+            slot = self.guard.take(least, most, call.deadline if wait else 0.0, call.gate)
             if slot is None:
                 self._tell_full(call, "save", least)
                 for portion in lacking:
                     portion.lose(pages, portion.lacks, ARENA_FULL)
             else:
-                saver = Saver(call, slot, pages, start, self._damaged, gate)
+                saver = Saver(call, slot, pages, start, self._damaged)
                 try:
                     saver.run(lacking, packed or _nobody)
                 finally:

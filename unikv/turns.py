@@ -6,10 +6,10 @@ whole page's hash), nor a load fill what a save still reads.
 
 from collections.abc import Sequence
 from threading import Condition
-from time import monotonic
 
 import torch
 
+from unikv.gate import Gate
 from unikv.lane import Selection
 
 
@@ -21,9 +21,13 @@ class Turn:
         self.selections = selections
         self.writes = writes
 
-    def wait(self, deadline: float) -> bool:
-        """Wait for all that came before and touch the same slots; return whether they are done."""
-        return self._turns.wait(self, deadline)
+    def wait(self, deadline: float, gate: Gate) -> bool:
+        """Wait for all that came before and touch the same slots; return whether they are done.
+
+        Raises:
+            Shut: the gate was shut meanwhile.
+        """
+        return self._turns.wait(self, deadline, gate)
 
     def leave(self) -> None:
         """Let others go on. Twice is fine."""
@@ -52,17 +56,19 @@ class Turns:
             self._under_way.append(turn)
         return turn
 
-    def wait(self, turn: Turn, deadline: float) -> bool:
+    def wait(self, turn: Turn, deadline: float, gate: Gate) -> bool:
         """Wait for those before a turn that meet it; see `Turn.wait`."""
         with self._change:
+            gate.check()  # who was cancelled has left
             before = self._under_way[: self._under_way.index(turn)]
         met = [other for other in before if other.meets(turn)]
         if not met:
             return True
         with self._change:
-            return self._change.wait_for(
+            return gate.wait(
+                self._change,
                 lambda: not any(other in self._under_way for other in met),
-                max(0.0, deadline - monotonic()),
+                deadline,
             )
 
     def leave(self, turn: Turn) -> None:

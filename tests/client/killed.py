@@ -60,6 +60,13 @@ def fork_saver(stop: Path, url: str, world: World) -> int:
     return pid
 
 
+def wait_for_writing(temporary: Path) -> None:
+    """Wait until a saver has made its temporary folder, however busy the machine is."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not any(temporary.iterdir()):
+        time.sleep(0.0005)
+
+
 def main() -> None:
     root, rounds = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
@@ -72,7 +79,8 @@ def main() -> None:
         store = open_store(url)
         assert isinstance(store, FileStore)
         pid = fork_saver(root / "never", url, world)
-        time.sleep(random.uniform(0.002, 0.03))
+        wait_for_writing(root / str(number) / ".tmp")
+        time.sleep(random.uniform(0, 0.02))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         seen += sum(1 for _ in store.list())
