@@ -5,6 +5,7 @@ It knows no page's content and no backend. One allocation of fixed size; slots c
 
 import os
 import weakref
+from collections.abc import Callable
 from functools import cached_property
 from threading import Condition
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from unikv.errors import PoolError
 from unikv.memory import PAGE, reserve, reserve_private
 
 if TYPE_CHECKING:
+    import mmap
+
     import torch
 
 ALIGN = PAGE
@@ -84,11 +87,11 @@ class Arena:
         self.fd = -1
         if shared:
             self.fd, view = reserve(self.size, numa_node=numa_node)
-            weakref.finalize(self, os.close, self.fd)
+            self._close_fd = weakref.finalize(self, os.close, self.fd)
         else:
             view = reserve_private(self.size)
         self.memory = memoryview(view)
-        self._view = view
+        self._view: mmap.mmap | None = view
         self.room = Condition()  # guards all below, and is told of every release
         self._gaps = [(0, self.size)]  # start and size, ascending, never adjacent
         self.quarantined = 0  # bytes that only I/Os hold which were given up
@@ -98,6 +101,7 @@ class Arena:
         """All of it as uint8."""
         import torch
 
+        assert self._view is not None
         return torch.frombuffer(self._view, dtype=torch.uint8)
 
     @property
@@ -105,6 +109,35 @@ class Arena:
         """Bytes in slots, quarantined ones too."""
         with self.room:
             return self.size - sum(size for _, size in self._gaps)
+
+    def close(self) -> None:
+        """Let go of the memory; what an I/O or a slot still uses stays until they are done."""
+        if self.fd >= 0:
+            self._close_fd()
+            self.fd = -1
+        if (tensor := self.__dict__.get("tensor")) is not None:
+            self.tensor = tensor.new_empty(0)
+        self._view = None
+        self.memory = memoryview(b"")
+
+    def pin(self) -> None:
+        """Register all of it with CUDA, so that its copy engines read and write it by themselves.
+
+        Raises:
+            PoolError: CUDA refused, as where a container may not lock so much memory.
+        """
+        import torch
+
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call] # torch has no type for it
+        address = self.tensor.data_ptr()
+        code = int(runtime.cudaHostRegister(address, self.size, 0))
+        if code:
+            raise PoolError(
+                f"CUDA cannot register an arena of {self.size} bytes (error {code}): want less "
+                "(staging_bytes=), or a larger limit of locked memory"
+            )
+        # Before the memory itself goes: this holds on to it.
+        weakref.finalize(self, _unpin, runtime.cudaHostUnregister, address, self._view)
 
     def take(self, least: int, most: int) -> Slot | None:
         """Return a slot of at most ``most`` bytes, as large as a gap allows; None below ``least``.
@@ -141,6 +174,11 @@ class Arena:
                 joined.append((at, length))
         self._gaps = joined
         self.room.notify_all()
+
+
+def _unpin(unregister: Callable[[int], object], address: int, view: object) -> None:
+    unregister(address)
+    del view
 
 
 def _size(gap: tuple[int, int]) -> int:

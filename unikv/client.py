@@ -20,6 +20,7 @@ from unikv.client_options import (
     MOVERS,
     STAGING_BYTES,
     check_options,
+    least_staging,
 )
 from unikv.component import Component, name_components
 from unikv.draft import Drafter
@@ -38,7 +39,7 @@ from unikv.reports import LoadReport, Match, PrefetchReport, SaveReport
 from unikv.selecting import Selector, Tables
 from unikv.siblings import Siblings
 from unikv.store import Store
-from unikv.store_call import StoreCall
+from unikv.store_call import StoreCall, closed_meanwhile
 from unikv.streaming import stream_pages, streamed_leg
 from unikv.tags import BLAKE3_KEYED
 from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
@@ -120,7 +121,7 @@ class Client:
                 "be keyed"
             )
         self._selector = Selector(self._lanes, several=isinstance(components, Mapping))
-        least = _least_staging(self._lanes)
+        least = least_staging(self._lanes)
         if staging_bytes < least:
             raise PoolError(
                 f"staging_bytes={staging_bytes} is less than one page: want at least {least}"
@@ -136,6 +137,8 @@ class Client:
         self._store = store
         self._deadline_s = deadline_s
         guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, on_event)
+        if any(lane.pool.on_gpu for lane in self._lanes):
+            guard.arena.pin()
         self._transfers = Transfers(guard, self._lanes, others, verify=verify)
         self._movers = Movers(MOVERS, MOST_WAITING)
         self._pid = os.getpid()
@@ -157,8 +160,8 @@ class Client:
     def close(self) -> None:
         """Let go of threads, the I/O process and the arena; later calls raise `StoreError`.
 
-        Tickets under way end as they can; what a store is still doing is not waited for. The store
-        stays open. Closing twice is fine.
+        What is under way is cancelled, and what a store is still doing is not waited for. The
+        store stays open. Closing twice is fine.
         """
         self._close()
 
@@ -169,7 +172,8 @@ class Client:
             KeyFormatError: a text that is no page hash.
         """
         check_pages(pages)
-        return self._transfers.match(pages, self._open_call(Gate()))
+        with closed_meanwhile():
+            return self._transfers.match(pages, self._open_call(Gate()))
 
     def save(
         self,
@@ -200,7 +204,8 @@ class Client:
         selections = self._to_store(pages, slots, start, endpoints)
         call, transfers = self._open_call(Gate()), self._transfers
         turn = transfers.turns.enter(selections, writes=False)
-        return transfers.save(pages, selections, start, call, turn)
+        with closed_meanwhile():
+            return transfers.save(pages, selections, start, call, turn)
 
     def save_async(
         self,
@@ -264,7 +269,8 @@ class Client:
         selections = self._selector.select(pages, slots, write=True)
         call, transfers = self._open_call(Gate()), self._transfers
         turn = transfers.turns.enter(selections, writes=True)
-        return transfers.load(pages, selections, call, turn, load_pages)
+        with closed_meanwhile():
+            return transfers.load(pages, selections, call, turn, load_pages)
 
     def load_async(
         self, pages: Sequence[str], slots: Tables, *, after: After = None, stream: bool = False
@@ -367,7 +373,7 @@ class Client:
             )
         if not self._close.alive:
             raise StoreError("this client is closed")
-        return StoreCall(self._transfers.guard, monotonic() + self._deadline_s, gate)
+        return self._transfers.open_call(monotonic() + self._deadline_s, gate)
 
     def _submit(
         self,
@@ -391,8 +397,3 @@ def _let_go(transfers: Transfers, movers: Movers, pid: int) -> None:
     if os.getpid() == pid:
         movers.close()
         transfers.close()
-
-
-def _least_staging(lanes: Sequence[Lane]) -> int:
-    """Return the bytes that the smallest load takes: one page, and all of each window."""
-    return sum(lane.read.page_bytes * lane.window_pages for lane in lanes)

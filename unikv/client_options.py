@@ -1,6 +1,9 @@
 """ClientOptions: the defaults of a client, and the checks of what is no tensor. They do nothing."""
 
+from collections.abc import Sequence
+
 from unikv.errors import PoolError, SpecError
+from unikv.lane import Lane
 from unikv.topology import Rank
 
 STAGING_BYTES = 64 << 20
@@ -34,3 +37,8 @@ def check_options(
         raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
     if type(io_threads) is not int or not 1 <= io_threads <= MOST_THREADS:
         raise SpecError(f"io_threads={io_threads!r:.80}: want 1 to {MOST_THREADS}")
+
+
+def least_staging(lanes: Sequence[Lane]) -> int:
+    """Return the bytes that the smallest load takes: one page, and all of each window."""
+    return sum(lane.read.page_bytes * lane.window_pages for lane in lanes)

@@ -143,6 +143,9 @@ class Crew:
             slot.quarantine()
         with self._change:
             self._parked.append((worker, slot))
+            closed = self._closed
+        if closed:  # nobody comes to reap it
+            worker.close()
 
     def reap(self) -> None:
         """Take back what was parked and has ended since."""

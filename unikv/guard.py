@@ -128,8 +128,10 @@ class Guard:
         return self._breaker.reason
 
     def close(self) -> None:
-        """Let all workers go."""
+        """Let go of all workers and of the arena."""
         self.crew.close()
+        self._lookout.close()
+        self.arena.close()
 
     def _silence(self, now: float) -> str:
         """Return why the store is not asked; an empty text when it is."""

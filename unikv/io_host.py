@@ -70,13 +70,14 @@ class ProcessWorker:
 
     def close(self) -> None:
         """Let its thread end."""
-        self._link.close()
+        self._lose()
 
     def _lose(self) -> None:
         # A closed socket says that every thread of the process is gone, and so is its I/O; one
         # that took no message in time has not begun the order.
         self.lost = True
         self._link.close()
+        self._words = memoryview(b"")
 
 
 class IoHost:
@@ -119,7 +120,11 @@ class IoHost:
         self._greeted = False
         self._numbers = 0
         self._closed = False
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def hire(self) -> ProcessWorker:
         """Return a worker.
@@ -147,6 +152,7 @@ class IoHost:
                 self._closed = True
                 self._end()
                 os.close(self._words_fd)
+                self._words = memoryview(b"")
 
     def _hire(self) -> ProcessWorker:
         assert self._control is not None

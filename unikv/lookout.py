@@ -39,6 +39,13 @@ class Lookout:
         finally:
             self._busy.release()
 
+    def close(self) -> None:
+        """Give up the look that is under way, if any."""
+        with self._busy:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            self._crew.park(worker, None)
+
     def _send(self, now: float) -> None:
         if not self._breaker.wants_look(now):
             return

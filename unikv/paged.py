@@ -144,6 +144,11 @@ class PagedCache:
         return len(self.parts)
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether its tensors are on a CUDA device."""
+        return bool(self.parts) and self.parts[0][0].is_cuda
+
+    @property
     def block_count(self) -> int:
         """How many blocks the pool has; in a pool of slots a block is one slot."""
         return self.parts[0][0].shape[0] if self.parts else 0

@@ -1,6 +1,7 @@
 """StoreCall: a store within one call of a client, whose deadline all its orders share. No KV."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 from unikv.arena import Slot
@@ -9,6 +10,15 @@ from unikv.gate import Gate, Shut
 from unikv.guard import Guard, Pending
 from unikv.orders import Answer, Order, Peek, PeekDone, Post, PostDone, Stat, StatDone
 from unikv.store import Item, Outcome, Outcomes, Span
+
+
+@contextmanager
+def closed_meanwhile() -> Iterator[None]:
+    """Raise `StoreError` where a call that nobody can cancel finds its gate shut."""
+    try:
+        yield
+    except Shut:
+        raise StoreError("this client was closed while the call ran") from None
 
 
 class StoreCall:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import TypeAlias
+from weakref import WeakSet
 
+from unikv.gate import Gate
 from unikv.guard import Guard, Pending
 from unikv.hints import announce
 from unikv.in_flight import Claim, InFlight
@@ -53,11 +55,19 @@ class Transfers:
         self._failing = Lapses()
         self._left = RecentKeys()
         self._in_flight = InFlight()
+        self._gates: WeakSet[Gate] = WeakSet()  # of calls under way
         self.turns = Turns()
         self._announce_at = 0.0  # when to see to the hint records again
 
+    def open_call(self, deadline: float, gate: Gate) -> StoreCall:
+        """Return the store for one call; ``gate`` is shut when the client is closed."""
+        self._gates.add(gate)
+        return StoreCall(self.guard, deadline, gate)
+
     def close(self) -> None:
-        """Let go of what was prefetched, and of the workers."""
+        """End all calls under way; let go of what was prefetched, of workers and arena."""
+        for gate in list(self._gates):
+            gate.shut()
         self.larder.clear()
         self.guard.close()
 

@@ -60,10 +60,10 @@ def fork_saver(stop: Path, url: str, world: World) -> int:
     return pid
 
 
-def wait_for_writing(temporary: Path) -> None:
-    """Wait until a saver has made its temporary folder, however busy the machine is."""
+def wait_for_writing(store: Store) -> None:
+    """Wait until a saver has stored an object, however busy the machine is."""
     until = time.monotonic() + 10
-    while time.monotonic() < until and not any(temporary.iterdir()):
+    while time.monotonic() < until and all(e.key.startswith("ns_") for e in store.list()):
         time.sleep(0.0005)
 
 
@@ -79,7 +79,7 @@ def main() -> None:
         store = open_store(url)
         assert isinstance(store, FileStore)
         pid = fork_saver(root / "never", url, world)
-        wait_for_writing(root / str(number) / ".tmp")
+        wait_for_writing(store)
         time.sleep(random.uniform(0, 0.02))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

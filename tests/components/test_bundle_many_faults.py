@@ -12,7 +12,7 @@ from tests.components.bundle_models import EAGLE, HYBRID, PACKED, SCALED, SIDECA
 from tests.components.bundles import Party, filled_store, world_of
 from unikv import Topology
 from unikv.backends.memory import MemoryStore
-from unikv.client import _least_staging
+from unikv.client_options import least_staging
 from unikv.store import UNKNOWN_SIZE
 
 models = st.sampled_from([EAGLE, HYBRID, PACKED, SCALED, SIDECARS])
@@ -69,7 +69,7 @@ def test_a_load_by_windows_ends_where_one_batch_does(
     model: Model, data: st.DataObject, more: int
 ) -> None:
     party, faults = party_of(data, model)
-    least = _least_staging(party.client._lanes)
+    least = least_staging(party.client._lanes)
     page = sum(lane.read.page_bytes for lane in party.client._lanes)
     small = party.world.party(party.client._store, party.rank, staging_bytes=least + more * page)
     check(small, small.load(), faults, loose=range(model.pages))

@@ -7,7 +7,7 @@ from tests.components.bundle_models import DSA, GEMMA, HYBRID
 from tests.components.bundles import STAGING, Party, filled_store, world_of
 from unikv import Topology
 from unikv.backends.memory import MemoryStore
-from unikv.client import _least_staging
+from unikv.client_options import least_staging
 from unikv.errors import PoolError
 
 
@@ -15,7 +15,7 @@ def hybrid(store: MemoryStore, *, small: bool) -> Party:
     """Return a rank of the recurrent model, with all the staging it wants or the least there is."""
     world, rank = world_of(HYBRID), Topology().rank()
     party = world.party(store, rank)
-    least = _least_staging(party.client._lanes)
+    least = least_staging(party.client._lanes)
     return world.party(store, rank, staging_bytes=least if small else STAGING)
 
 
@@ -70,7 +70,7 @@ def test_without_windows_or_state_nothing_behind_is_ever_written(*, small: bool)
     store = filled_store(DSA)
     spoil(world, store, Fault("indexer", 3, "flipped"))
     party = world.party(store, rank)
-    least = _least_staging(party.client._lanes)
+    least = least_staging(party.client._lanes)
     party = world.party(store, rank, staging_bytes=least if small else STAGING)
     assert party.load().pages == 3
     assert party.holds(dict.fromkeys(DSA.caches, range(3))) == []
@@ -89,7 +89,7 @@ def test_a_window_is_read_whole_before_any_page_is_written() -> None:
 def test_staging_below_one_page_and_its_windows_is_refused() -> None:
     world, store = world_of(GEMMA), filled_store(GEMMA)
     party = world.party(store, Topology().rank())
-    least = _least_staging(party.client._lanes)
+    least = least_staging(party.client._lanes)
     with pytest.raises(PoolError, match=f"want at least {least}"):
         world.party(store, Topology().rank(), staging_bytes=least - 1)
     again = world.party(store, Topology().rank(), staging_bytes=least)
