@@ -1,0 +1,151 @@
+"""Evict bench: what eviction adds to a writer's latency at steady state, against no bound.
+
+Run ``python benchmarks/bench_evict.py --root DIR`` with DIR on the disk to measure. Two stores of
+as many objects, one at its bound and one without, are written to in turns by one thread that never
+pauses: each put of the first makes somebody remove an object. Before the turns of the second the
+eviction comes to rest. What is there at first has its blocks, but was not written: as with a bound
+larger than memory, the oldest objects are not in the page cache. ``added`` is the median over pairs
+of turns; CPU is that of the writing thread, which other processes hardly disturb.
+"""
+
+import argparse
+import gc
+import os
+import platform
+import secrets
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from unikv.backends.file import FileStore
+from unikv.backends.file_names import path_of
+from unikv.backends.file_size import room_of
+from unikv.store import Item
+
+KIB = 1024
+
+
+class Turn(NamedTuple):
+    """Puts in a row."""
+
+    latencies: list[float]  # seconds each, ascending
+    cpu: float  # seconds a put
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.latencies)
+
+    def at(self, share: float) -> float:
+        return self.latencies[int(len(self.latencies) * share)]
+
+
+def new_key() -> str:
+    return f"{secrets.token_hex(32)}_{'0' * 32}_L0-15_H0"
+
+
+def write(store: FileStore, data: bytes, count: int) -> Turn:
+    """Put objects one by one, as fast as the store takes them."""
+    latencies = []
+    items = [[Item(new_key(), [data])] for _ in range(count)]
+    cpu = time.thread_time()
+    for item in items:
+        began = time.perf_counter()
+        outcomes = store.put(item)
+        latencies.append(time.perf_counter() - began)
+        if not outcomes.ok:
+            raise SystemExit(f"put failed: {outcomes.errors}")
+    cpu = time.thread_time() - cpu
+    return Turn(sorted(latencies), cpu / count)
+
+
+def fill(store: FileStore, size: int, count: int) -> None:
+    """Lay out objects with blocks, but without bytes."""
+    for _ in range(count):
+        path = path_of(store.root, new_key())
+        for attempt in range(2):
+            try:
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+                break
+            except FileNotFoundError:
+                if attempt:
+                    raise
+                Path(os.fsdecode(path)).parent.mkdir(parents=True, exist_ok=True)
+        os.posix_fallocate(fd, 0, size)
+        os.close(fd)
+
+
+def rest(store: FileStore, bound: int) -> None:
+    """Wait until eviction has nothing left to do."""
+    assert store._bound  # noqa: SLF001 - the ledger's own word, without a count of all files
+    ledger = store._bound.keeper().ledger  # noqa: SLF001
+    until = time.monotonic() + 20
+    while ledger.read().bytes > bound * 98 // 100 and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.05)
+
+
+def disk_of(path: Path) -> str:
+    best = ("", "unknown")
+    for line in Path("/proc/mounts").read_text().splitlines():
+        device, mount, kind, *_ = line.split()
+        if path.is_relative_to(mount) and len(mount) > len(best[0]):
+            best = (mount, f"{kind} on {device}")
+    return best[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--objects", type=int, default=100_000)
+    parser.add_argument("--kib", type=int, default=256)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--puts", type=int, default=2000, help="in a turn")
+    options = parser.parse_args()
+    size = options.kib * KIB
+    data = os.urandom(size)
+    bound = room_of(size) * options.objects
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+        f"Linux {platform.release()}, Python {platform.python_version()}, "
+        f"{disk_of(options.root.resolve())}; {options.objects} objects of {options.kib} KiB"
+    )
+    parent = Path(tempfile.mkdtemp(prefix="unikv-bench-", dir=options.root))
+    free = FileStore(parent / "free")
+    bounded = FileStore(parent / "bounded")
+    fill(free, 4 * KIB, options.objects)
+    fill(bounded, size, options.objects)
+    bounded = FileStore(parent / "bounded", max_bytes=bound)
+    pairs: list[tuple[Turn, Turn]] = []
+    try:
+        os.sync()
+        gc.disable()
+        for turn in range(options.turns + 1):
+            rest(bounded, bound)
+            second = write(free, data, options.puts)
+            first = write(bounded, data, options.puts)
+            if turn:  # the first warms up
+                pairs.append((first, second))
+        usage = bounded.usage()
+    finally:
+        bounded.close()
+        shutil.rmtree(parent)
+    for name, of in (
+        ("mean", lambda turn: turn.mean),
+        ("p50", lambda turn: turn.at(0.5)),
+        ("p99", lambda turn: turn.at(0.99)),
+        ("CPU", lambda turn: turn.cpu),
+    ):
+        first, second = (statistics.median(of(turn) for turn in side) for side in zip(*pairs))
+        added = statistics.median(of(one) / of(other) - 1 for one, other in pairs)
+        print(
+            f"{name:>5}  bounded {first * 1e6:8.1f} us  no bound {second * 1e6:8.1f} us"
+            f"  added {added:+.1%}"
+        )
+    print(f"evicted {usage.evicted}, usage {usage.room / bound:.3f} of the bound")
+
+
+if __name__ == "__main__":
+    main()
