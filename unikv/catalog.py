@@ -73,7 +73,7 @@ class Catalog:
         self.meters = Meters()
         crew = Crew(lambda: ThreadWorker(partial(perform, store, memoryview(b""))), THREADS)
         teller = Teller(None, self.meters)
-        self._guard = Guard(crew, Arena(ALIGN), repr(store), self.meters, teller)
+        self._guard = Guard(crew, Arena(ALIGN), store, self.meters, teller)
         self._deadline_s = deadline_s
         self._pid = os.getpid()
         self._close = weakref.finalize(self, self._guard.close)

@@ -18,6 +18,7 @@ from unikv.gate import Gate
 from unikv.lookout import Lookout
 from unikv.meters import Meters
 from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, refuse
+from unikv.store import Store
 
 _VERBS = {Read: "get", Peek: "get", Write: "put", Post: "put", Stat: "stat"}
 
@@ -28,20 +29,22 @@ class Guard:
     Args:
         crew: who carries out orders.
         arena: the memory that orders name.
-        shown: the store, as events name it.
+        store: what orders are carried out on; asked only how events name it, and whether it has
+            ``costly_stat``: each size is a request of its own.
         meters: where orders are counted.
         teller: who is told what an operator should hear.
     """
 
     def __init__(
-        self, crew: Crew, arena: Arena, shown: str, meters: Meters, teller: Teller
+        self, crew: Crew, arena: Arena, store: Store, meters: Meters, teller: Teller
     ) -> None:
         self.crew = crew
         self.arena = arena
         self.meters = meters
         self.teller = teller
         self.accounts = Accounts(meters, teller)
-        self._shown = shown
+        self._shown = repr(store)
+        self.costly_stat = bool(getattr(store, "costly_stat", False))
         self._breaker = Breaker()
         self._lookout = Lookout(crew, self._breaker)
         self._give_way: Callable[[], bool] = bool  # which is False

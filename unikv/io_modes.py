@@ -40,7 +40,7 @@ def open_guard(
         if (register := getattr(store, "register", None)) is not None:
             register(arena.memory)
         crew = Crew(lambda: ThreadWorker(partial(perform, store, arena.memory)), threads)
-        return Guard(crew, arena, repr(store), meters, teller)
+        return Guard(crew, arena, store, meters, teller)
     path = io.removeprefix("host:")
     if io != "process" and not (io.startswith("host:/") and path.isprintable()):
         raise SpecError(f"io={io!r:.200}: want 'threads', 'process' or 'host:/path/of/a.sock'")
@@ -52,4 +52,4 @@ def open_guard(
         )
     arena = Arena(arena_bytes, shared=True, numa_node=numa_node)
     host = IoHost(opener, arena, path if io != "process" else None, meters, teller)
-    return Guard(Crew(host.hire, threads, host.close), arena, repr(store), meters, teller)
+    return Guard(Crew(host.hire, threads, host.close), arena, store, meters, teller)

@@ -13,6 +13,16 @@ FIRST_KEYS = 512
 """Objects asked for in the first batch of a match; each further batch asks for twice as many."""
 
 
+PROBES = 26
+"""Questions a round of `gallop`: three rounds of them reach over 17,000 pages."""
+
+CONFIRMED = 50
+"""Objects that `gallop` asks for before the end that it found."""
+
+SPARSE_ROWS = 64
+"""Pages before those that an endpoint needs of a window or state, where asking is costly."""
+
+
 class Want(NamedTuple):
     """What must be stored of one component for a page to be of use."""
 
@@ -33,6 +43,11 @@ class Want(NamedTuple):
         return self.format.namespace.spec.page_tokens
 
 
+def fits(found: int | None, wanted: int) -> bool:
+    """Tell whether what `Records.stat` found can be the object of that size."""
+    return found in (wanted, UNKNOWN_SIZE)
+
+
 def match_bundle(
     store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
 ) -> Match:
@@ -46,13 +61,15 @@ def match_bundle(
     reach, exact, missing = found.pages, found.exact, found.first_missing
     sets = [frozenset(range(reach + 1))]
     for want in sparse:
-        gaps, known = find_gaps(store, want, pages[:reach], damaged)
-        exact = exact and known
-        held = [row for row in range(reach) if row not in gaps]
-        sets.append(endpoints(want.coverage, frozenset(held), reach, want.page_tokens))
+        rows = _rows_to_ask(store, want, reach)
+        gaps, known = find_gaps(store, want, [pages[row] for row in rows], damaged)
+        exact = exact and known and len(rows) == reach
+        held = frozenset(row for n, row in enumerate(rows) if n not in gaps)
+        sets.append(endpoints(want.coverage, held, reach, want.page_tokens))
         if reach not in sets[-1]:
             needed = pages_needed(want.coverage, reach, want.page_tokens)
-            missing = next((gaps[row] for row in needed if row in gaps), missing)
+            lost = {rows[n]: key for n, key in gaps.items()}
+            missing = next((lost[row] for row in needed if row in lost), missing)
     end = greatest(*sets)
     valid = {}
     for want in wants:
@@ -65,7 +82,12 @@ def match_bundle(
 def match_prefix(
     store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
 ) -> Match:
-    """Return the longest prefix of pages whose wanted objects all have their right size."""
+    """Return the longest prefix of pages whose wanted objects all have their right size.
+
+    Where sizes are costly to ask for it is looked for as `gallop` does.
+    """
+    if getattr(store, "costly_stat", False):
+        return gallop(store, wants, pages, damaged)
     exact = True
     sizes = [want.format.object_bytes(chunk) for want in wants for chunk in want.chunks]
     window, start = max(1, FIRST_KEYS // max(1, len(sizes))), 0
@@ -74,11 +96,66 @@ def match_prefix(
         keys = [w.format.key(page, c) for page in batch for w in wants for c in w.chunks]
         for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
             exact = exact and found != UNKNOWN_SIZE
-            if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
+            if not fits(found, sizes[i % len(sizes)]) or key in damaged:
                 return Match(start + i // len(sizes), exact, key)
         start += len(batch)
         window *= 2
     return Match(len(pages), exact, None)
+
+
+def gallop(
+    store: Records, wants: Sequence[Want], pages: Sequence[str], damaged: Container[str] = ()
+) -> Match:
+    """Return about how long the prefix is, in four rounds of few questions.
+
+    Three rounds find where one chunk of each page is no longer there, as if every stored page had
+    all before it stored; a fourth asks for the other chunks of the last pages before that. A hole
+    further ahead stays unseen: the load finds it.
+    """
+    cells = [(want, chunk) for want in wants for chunk in want.chunks]
+    if not cells or not pages:
+        return Match(len(pages), exact=True, first_missing=None)
+    low, high = 0, len(pages)  # pages[:low] are there, pages[high] is not
+    while low < high:
+        step = -(-(high - low) // PROBES)
+        rows = range(low + step - 1, high, step) if step > 1 else range(low, high)
+        lost = _first_lost(store, cells[:1], pages, rows, damaged)
+        if lost is None:
+            low = high if step == 1 else rows[-1] + 1
+        else:
+            low, high = (rows[lost - 1] + 1 if lost else low), rows[lost]
+    end = low
+    rest = cells[1:]
+    if rest and end:
+        rows = range(max(0, end - max(1, CONFIRMED // len(rest))), end)
+        lost = _first_lost(store, rest, pages, rows, damaged)
+        end = rows[lost] if lost is not None else end
+    first = cells[0][0].format.key(pages[end], cells[0][1]) if end < len(pages) else None
+    return Match(end, exact=False, first_missing=first)
+
+
+def _first_lost(
+    store: Records,
+    cells: Sequence[tuple[Want, Chunk]],
+    pages: Sequence[str],
+    rows: Sequence[int],
+    damaged: Container[str],
+) -> int | None:
+    """Return which of ``rows`` is the first that lacks one of the cells; one round."""
+    keys = [want.format.key(pages[row], chunk) for row in rows for want, chunk in cells]
+    sizes = [want.format.object_bytes(chunk) for want, chunk in cells]
+    for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
+        if not fits(found, sizes[i % len(cells)]) or key in damaged:
+            return i // len(cells)
+    return None
+
+
+def _rows_to_ask(store: Records, want: Want, reach: int) -> range:
+    """Return the pages of a window or state to ask for: all, or the last where that is costly."""
+    if not getattr(store, "costly_stat", False):
+        return range(reach)
+    needed = pages_needed(want.coverage, reach, want.page_tokens)
+    return range(max(0, min(needed.start, reach) - SPARSE_ROWS), reach)
 
 
 def find_gaps(
@@ -91,7 +168,7 @@ def find_gaps(
     keys = [want.format.key(page, chunk) for page in pages for chunk in want.chunks]
     for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
         exact = exact and found != UNKNOWN_SIZE
-        if found not in (sizes[i % len(sizes)], UNKNOWN_SIZE) or key in damaged:
+        if not fits(found, sizes[i % len(sizes)]) or key in damaged:
             gaps.setdefault(i // len(sizes), key)
     return gaps, exact
 
@@ -103,6 +180,8 @@ def _valid(
     if want.dense:
         found = match_prefix(store, [want], pages, damaged)
         return found.pages, found.exact
-    gaps, exact = find_gaps(store, want, pages, damaged)
-    held = frozenset(row for row in range(len(pages)) if row not in gaps)
-    return valid_to(want.coverage, held, len(pages), want.page_tokens), exact
+    rows = _rows_to_ask(store, want, len(pages))
+    gaps, exact = find_gaps(store, want, [pages[row] for row in rows], damaged)
+    held = frozenset(row for n, row in enumerate(rows) if n not in gaps)
+    reach = valid_to(want.coverage, held, len(pages), want.page_tokens)
+    return reach, exact and len(rows) == len(pages)

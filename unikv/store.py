@@ -118,6 +118,10 @@ class Store(Records, Protocol):
 
     A key is 1 to 160 characters of ``[0-9A-Za-z_.-]`` and begins with a letter, digit or
     underscore. Calls may come from several threads and processes at once.
+
+    Optional: ``opener`` (see `Opener`); ``costly_stat``, true where each size is a request over a
+    network, so that `stat` of many keys is to be avoided; ``register(buffer)``, called once with
+    the memory that spans and items will name; ``sweep()``, which removes what dead writers left.
     """
 
     def delete(self, keys: Sequence[str]) -> Outcomes:

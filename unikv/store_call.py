@@ -43,6 +43,11 @@ class StoreCall:
         self.fate: Literal["error", "timed_out", "breaker_open"] | None = None
         self.full = False
 
+    @property
+    def costly_stat(self) -> bool:
+        """Whether the store asks over a network for each size; see `unikv.matching.gallop`."""
+        return self.guard.costly_stat
+
     def begin(self, order: Order, slot: Slot | None = None) -> Pending:
         """Start an order."""
         return self.guard.begin(order, self.deadline, slot)
