@@ -71,7 +71,7 @@ class Catalog:
             required = component.need == "required"
             self._wants.append(Want(name, form, chunks, component.coverage, required))
         self.meters = Meters()
-        crew = Crew(lambda: ThreadWorker(partial(perform, store, memoryview(b""))), THREADS)
+        crew = Crew(lambda _: ThreadWorker(partial(perform, store, memoryview(b""))), THREADS)
         teller = Teller(None, self.meters)
         self._guard = Guard(crew, Arena(ALIGN), store, self.meters, teller)
         self._deadline_s = deadline_s

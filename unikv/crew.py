@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
+from time import monotonic
 from typing import Protocol, TypeAlias
 
 from unikv.arena import Slot
@@ -81,13 +82,13 @@ class Crew:
     """At most ``most`` workers, hired as they are needed.
 
     Args:
-        hire: makes a worker. Raises `StoreError` where it cannot.
+        hire: makes a worker, within so many seconds. Raises `StoreError` where it cannot.
         most: workers at once, those given up among them.
         dismiss: called when the crew is closed and no worker is asked for any more.
     """
 
     def __init__(
-        self, hire: Callable[[], Worker], most: int, dismiss: Callable[[], None] = lambda: None
+        self, hire: Callable[[float], Worker], most: int, dismiss: Callable[[], None] = lambda: None
     ) -> None:
         self._hire = hire
         self._dismiss = dismiss
@@ -109,6 +110,7 @@ class Crew:
         Raises:
             StoreError: a worker could not be hired.
         """
+        until = monotonic() + seconds
         self.reap()
         with self._change:
             if not self._idle and self._count >= self.most and self.stuck < self.most:
@@ -121,7 +123,7 @@ class Crew:
                 return None
             self._count += 1
         try:
-            return self._hire()
+            return self._hire(max(0.0, until - monotonic()))
         except BaseException:
             with self._change:
                 self._count -= 1

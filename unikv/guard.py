@@ -96,14 +96,16 @@ class Guard:
         worker.begin(order, deadline)
         return Pending(self, order, deadline, worker=worker, slot=slot)
 
-    def ended(self, order: Order, answer: Answer, begun: float) -> None:
-        """Note what became of an order that was answered."""
+    def ended(self, order: Order, answer: Answer, begun: float, *, lost: bool) -> None:
+        """Note what became of an order that was answered, or ``lost`` with its process."""
         now, verb = monotonic(), _VERBS[type(order)]
         self.meters.observe("unikv_io_order_seconds", now - begun, verb=verb)
         if answer.retries:
             self.meters.count("unikv_io_retries_total", answer.retries, verb=verb)
         outcome = "failed" if answer.error or answer.outage else "ok"
         self.meters.count("unikv_io_orders_total", verb=verb, outcome=outcome)
+        if lost:  # that says nothing of the store
+            return
         if not answer.outage:
             self._close(now)
         elif self._breaker.failed(now, answer.error or "every item of a batch failed"):
@@ -210,7 +212,7 @@ class Pending:
                 if self._slot is not None:
                     self._slot.release()
                 self._guard.crew.give(worker)
-                self._guard.ended(self._order, self._answer, self._begun)
+                self._guard.ended(self._order, self._answer, self._begun, lost=worker.lost)
         return self._answer
 
     def abandon(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from time import monotonic
+from weakref import WeakSet
 
 from unikv.arena import Arena
 from unikv.errors import SpecError, StoreError
@@ -29,6 +30,7 @@ MOST_STARTS = 3
 
 PAUSE_S = 5.0
 DIED = "the I/O process died"
+STARTING = "the I/O process has not opened the store yet"
 
 
 class ProcessWorker:
@@ -36,6 +38,8 @@ class ProcessWorker:
 
     def __init__(self, end: socket.socket, words: memoryview, number: int) -> None:
         self.lost = False
+        self.busy = False
+        """Whether it has an order whose answer was not taken yet."""
         self._link = Link(end)
         self._words = words  # u64, how many orders each worker has ended; written by the process
         self._number = number
@@ -45,12 +49,12 @@ class ProcessWorker:
     def begin(self, order: Order, until: float) -> None:
         """Start an order; see `unikv.crew.Worker.begin`."""
         self._count += 1
-        self._order = order
+        self._order, self.busy = order, True
         try:
             left = max(0.001, until - monotonic())
             self._link.send([self._count, until, write_order(order)], left)
         except OSError:
-            self._lose()
+            self.close()
 
     def done(self) -> bool:
         """Tell whether the order has ended, from shared memory."""
@@ -62,19 +66,19 @@ class ProcessWorker:
             try:
                 message = self._link.receive(max(0.0, seconds))
             except OSError:
-                self._lose()
+                self.close()
             else:
+                if message is not None:
+                    self.busy = False
                 return None if message is None else read_answer(message)
         assert self._order is not None
-        return refuse(self._order, DIED)
+        self.busy = False
+        return refuse(self._order, DIED, outage=False)
 
     def close(self) -> None:
         """Let its thread end."""
-        self._lose()
-
-    def _lose(self) -> None:
-        # A closed socket says that every thread of the process is gone, and so is its I/O; one
-        # that took no message in time has not begun the order.
+        # A socket that the other end closed says that every thread of the process is gone, and so
+        # is its I/O; one that took no message in time has not begun the order.
         self.lost = True
         self._link.close()
         self._words = memoryview(b"")
@@ -92,6 +96,7 @@ class IoHost:
 
     Raises:
         SpecError: a socket path that cannot be used.
+        StoreError: the process cannot be started.
     """
 
     def __init__(
@@ -102,11 +107,8 @@ class IoHost:
         meters: Meters,
         teller: Teller,
     ) -> None:
-        self._hello = [
-            [opener.module, opener.function, list(opener.arguments)],
-            sys.path,
-            arena.size,
-        ]
+        place = [opener.module, opener.function, list(opener.arguments)]
+        self._hello = [place, sys.path, arena.size]
         self._arena = arena
         self._path = socket_path
         self._meters = meters
@@ -114,10 +116,12 @@ class IoHost:
         self._lock = Lock()
         self._words_fd, view = reserve(PAGE)
         self._words = memoryview(view).cast("Q")
+        self._workers: WeakSet[ProcessWorker] = WeakSet()
         self._starts: list[float] = []
+        self._restarts = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._greeted = False
+        self._greeting: Link | None = None  # until the process has said that the store is open
         self._numbers = 0
         self._closed = False
         try:
@@ -126,76 +130,106 @@ class IoHost:
             self.close()
             raise
 
-    def hire(self) -> ProcessWorker:
-        """Return a worker.
+    def hire(self, seconds: float) -> ProcessWorker:
+        """Return a worker; wait ``seconds`` at most for a process that is starting.
 
         Raises:
-            StoreError: the process cannot be started, or cannot open the store.
+            StoreError: the process cannot be started, has not opened the store yet, or cannot.
         """
-        with self._lock:
-            if self._closed:
-                raise StoreError("this client is closed")
-            for _ in range(2):  # the process may have died since it was last asked
+        until = monotonic() + min(seconds, START_S)
+        if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
+            raise StoreError(STARTING)
+        try:
+            for _ in range(2):  # it may have died since it was last asked
+                if self._closed:
+                    raise StoreError("this client is closed")
+                if self._control is None:
+                    self._start()
                 try:
-                    return self._hire()
-                except OSError as error:
-                    if isinstance(error, StoreError):
-                        raise
+                    return self._hire(until)
+                except StoreError:
+                    raise
+                except OSError:
                     self._bury()
-                self._start()
             raise StoreError(DIED)
+        except SpecError as error:
+            raise StoreError(f"{DIED}, and another cannot be started: {error}") from error
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """End the process, or one's part of it; nothing is waited for but its end."""
+        self._closed = True
+        if (control := self._control) is not None:
+            with suppress(OSError):
+                control.shutdown(socket.SHUT_RDWR)  # whoever waits for a greeting goes on
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._end()
+            self._end()
+            if self._words_fd >= 0:
                 os.close(self._words_fd)
+                self._words_fd = -1
                 self._words = memoryview(b"")
 
-    def _hire(self) -> ProcessWorker:
+    def _hire(self, until: float) -> ProcessWorker:
         assert self._control is not None
-        if not self._greeted:
-            said = Link(self._control).receive(START_S)
+        if self._greeting is not None:
+            said = self._greeting.receive(max(0.0, until - monotonic()))
             if said is None:
-                raise StoreError(f"the I/O process has not opened the store within {START_S} s")
+                raise StoreError(STARTING)
             if said[0] is not None:
                 raise StoreError(f"the I/O process cannot open the store: {said[0]}")
-            self._greeted = True
+            self._greeting = None
         ours, theirs = socket.socketpair()
         with theirs:
             number = self._numbers % (PAGE // 8)
             self._words[number] = 0
-            send_with(self._control, [number], [theirs.fileno()])
+            try:
+                send_with(self._control, [number], [theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
         self._numbers += 1
-        return ProcessWorker(ours, self._words, number)
+        worker = ProcessWorker(ours, self._words, number)
+        self._workers.add(worker)
+        return worker
 
     def _start(self) -> None:
+        """Start a process, or join the host's, and send it the hello."""
         now = monotonic()
         self._starts = [at for at in self._starts if now - at < PAUSE_S]
         if len(self._starts) >= MOST_STARTS:
             raise StoreError(f"the I/O process died {len(self._starts)} times in {PAUSE_S} s")
-        restarted = bool(self._starts)
         self._starts.append(now)
+        try:
+            self._greet()
+        except SpecError:
+            raise
+        except OSError as error:  # the last guest of a host's process may just have left it
+            self._end()
+            raise StoreError(f"{DIED} as it started ({error.strerror or error})") from error
+        self._restarts += 1
+        if self._restarts:
+            self._meters.count("unikv_io_process_restarts_total")
+        pid = self._process.pid if self._process is not None else 0
+        self._teller.tell("io_process_started", pid=pid, restarts=self._restarts)
+
+    def _greet(self) -> None:
         if self._path is None:
             self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = _spawn("control", theirs)
         else:
             self._control = _join(Path(self._path))
-        self._greeted = False
+        self._greeting = Link(self._control)
         send_with(self._control, self._hello, [self._arena.fd, self._words_fd])
-        if restarted:
-            self._meters.count("unikv_io_process_restarts_total")
-        pid = self._process.pid if self._process is not None else 0
-        self._teller.tell("io_process_started", pid=pid, restarts=len(self._starts) - 1)
 
     def _bury(self) -> None:
         """Note that the process is gone; its I/O is, too."""
-        pid, code = (self._process.pid, self._process.wait()) if self._process else (0, 0)
+        tickets = sum(worker.busy for worker in self._workers)
+        process = self._process
         self._end()
-        self._teller.tell("io_process_died", pid=pid, exit_code=code, tickets=0)
+        pid, code = (process.pid, process.returncode) if process is not None else (0, 0)
+        self._teller.tell("io_process_died", pid=pid, exit_code=code, tickets=tickets)
 
     def _end(self) -> None:
         if self._control is not None:

@@ -39,7 +39,7 @@ def open_guard(
         arena = Arena(arena_bytes)
         if (register := getattr(store, "register", None)) is not None:
             register(arena.memory)
-        crew = Crew(lambda: ThreadWorker(partial(perform, store, arena.memory)), threads)
+        crew = Crew(lambda _: ThreadWorker(partial(perform, store, arena.memory)), threads)
         return Guard(crew, arena, store, meters, teller)
     path = io.removeprefix("host:")
     if io != "process" and not (io.startswith("host:/") and path.isprintable()):
