@@ -85,7 +85,7 @@ class Guard:
             if not reason:
                 fate, reason = "error", f"all {self.crew.most} I/O threads are busy"
                 try:
-                    worker = self.crew.take(deadline - now)
+                    worker = self._put_to_work(order, deadline)
                 except StoreError as error:
                     reason = str(error)
         if worker is None:
@@ -93,8 +93,20 @@ class Guard:
             return Pending(self, order, deadline, answer=refuse(order, reason), fate=fate)
         if slot is not None:
             slot.hold()
-        worker.begin(order, deadline)
         return Pending(self, order, deadline, worker=worker, slot=slot)
+
+    def _put_to_work(self, order: Order, deadline: float) -> Worker | None:
+        """Have a worker begin an order; None where all are busy. Raises `StoreError`."""
+        while True:
+            worker = self.crew.take(deadline - monotonic())
+            if worker is None:
+                return None
+            worker.begin(order, deadline)
+            if not worker.lost:
+                return worker
+            self.crew.give(worker)  # its process had died while it was idle: it began nothing
+            if monotonic() >= deadline:
+                return None
 
     def ended(self, order: Order, answer: Answer, begun: float, *, lost: bool) -> None:
         """Note what became of an order that was answered, or ``lost`` with its process."""

@@ -1,11 +1,13 @@
 """IoHost: a client's side of its I/O process: starts it, and again when it died. It has no pool."""
 
+import errno
 import fcntl
 import os
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -36,10 +38,13 @@ STARTING = "the I/O process has not opened the store yet"
 class ProcessWorker:
     """A worker that is a thread of an I/O process, at the other end of a socket."""
 
-    def __init__(self, end: socket.socket, words: memoryview, number: int) -> None:
+    def __init__(
+        self, end: socket.socket, words: memoryview, number: int, failed: Callable[[], None]
+    ) -> None:
         self.lost = False
         self.busy = False
         """Whether it has an order whose answer was not taken yet."""
+        self._failed = failed  # called for an order that is lost with the process
         self._link = Link(end)
         self._words = words  # u64, how many orders each worker has ended; written by the process
         self._number = number
@@ -54,6 +59,7 @@ class ProcessWorker:
             left = max(0.001, until - monotonic())
             self._link.send([self._count, until, write_order(order)], left)
         except OSError:
+            self.busy = False
             self.close()
 
     def done(self) -> bool:
@@ -72,7 +78,9 @@ class ProcessWorker:
                     self.busy = False
                 return None if message is None else read_answer(message)
         assert self._order is not None
-        self.busy = False
+        if self.busy:
+            self.busy = False
+            self._failed()
         return refuse(self._order, DIED, outage=False)
 
     def close(self) -> None:
@@ -123,6 +131,8 @@ class IoHost:
         self._control: socket.socket | None = None
         self._greeting: Link | None = None  # until the process has said that the store is open
         self._numbers = 0
+        self._failed = 0  # orders lost with the process, told when it is buried
+        self._refused = ""  # why a process could not open the store, last
         self._closed = False
         try:
             self._start()
@@ -170,6 +180,9 @@ class IoHost:
                 self._words_fd = -1
                 self._words = memoryview(b"")
 
+    def _count_failed(self) -> None:
+        self._failed += 1
+
     def _hire(self, until: float) -> ProcessWorker:
         assert self._control is not None
         if self._greeting is not None:
@@ -177,8 +190,10 @@ class IoHost:
             if said is None:
                 raise StoreError(STARTING)
             if said[0] is not None:
-                raise StoreError(f"the I/O process cannot open the store: {said[0]}")
-            self._greeting = None
+                self._end()
+                self._refused = f"the I/O process cannot open the store: {said[0]}"
+                raise StoreError(self._refused)
+            self._greeting, self._refused = None, ""
         ours, theirs = socket.socketpair()
         with theirs:
             number = self._numbers % (PAGE // 8)
@@ -189,7 +204,7 @@ class IoHost:
                 ours.close()
                 raise
         self._numbers += 1
-        worker = ProcessWorker(ours, self._words, number)
+        worker = ProcessWorker(ours, self._words, number, self._count_failed)
         self._workers.add(worker)
         return worker
 
@@ -198,7 +213,8 @@ class IoHost:
         now = monotonic()
         self._starts = [at for at in self._starts if now - at < PAUSE_S]
         if len(self._starts) >= MOST_STARTS:
-            raise StoreError(f"the I/O process died {len(self._starts)} times in {PAUSE_S} s")
+            died = f"the I/O process died {len(self._starts)} times in {PAUSE_S} s"
+            raise StoreError(self._refused or died)
         self._starts.append(now)
         try:
             self._greet()
@@ -225,7 +241,8 @@ class IoHost:
 
     def _bury(self) -> None:
         """Note that the process is gone; its I/O is, too."""
-        tickets = sum(worker.busy for worker in self._workers)
+        tickets = self._failed + sum(worker.busy for worker in self._workers)
+        self._failed = 0
         process = self._process
         self._end()
         pid, code = (process.pid, process.returncode) if process is not None else (0, 0)
@@ -262,6 +279,8 @@ def _join(path: Path) -> socket.socket:
                 end.connect(str(path))
                 _check_peer(end, path)
                 return end
+            if path.exists() and not path.is_socket():
+                raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
             path.unlink(missing_ok=True)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind(str(path))

@@ -35,7 +35,7 @@ class _Guest:
     """One client: its store, its memory, and a thread for each of its workers."""
 
     def __init__(self, control: socket.socket, hello: Message, fds: Sequence[int]) -> None:
-        (module, function, arguments), path, arena_bytes = hello
+        opener, path, arena_bytes = hello
         sys.path += [entry for entry in path if entry not in sys.path]  # where openers lie
         arena, words = fds
         try:
@@ -48,10 +48,23 @@ class _Guest:
         self._passages = Passages()
         self._ends: list[socket.socket] = []
         self._lock = Lock()
-        self._threads = 1  # and this one, until the guest leaves
-        self._store = cast("Store", getattr(import_module(module), function)(*arguments))
-        if (register := getattr(self._store, "register", None)) is not None:
-            register(self._memory)
+        self._threads = 2  # the one that opens the store, and the house's until the guest leaves
+        self._store: Store | None = None
+        Thread(target=self._open, args=opener, name="opener", daemon=True).start()
+
+    def _open(self, module: str, function: str, arguments: Sequence[object]) -> None:
+        """Open the store and say how it went; other guests need not wait for a slow one."""
+        said: Message = [None]
+        try:
+            store = cast("Store", getattr(import_module(module), function)(*arguments))
+            if (register := getattr(store, "register", None)) is not None:
+                register(self._memory)
+            self._store = store
+        except Exception as error:  # noqa: BLE001 - whatever keeps a store from opening is told
+            said = [f"{type(error).__name__}: {error!s:.400}"]
+        with suppress(OSError):  # the guest may have left meanwhile
+            Link(self._control).send(said)
+        self._end_one()
 
     def hire(self, number: int, end: socket.socket) -> None:
         """Serve one worker of the client."""
@@ -76,6 +89,7 @@ class _Guest:
             while (message := link.receive()) is not None:
                 count, until, order = message
                 wanted = read_order(order, self._passages)
+                assert self._store is not None  # workers come once it is open
                 answer = perform(self._store, self._memory, wanted, until)
                 self._words[number] = count  # seen by who polls, before the message is read
                 link.send(write_answer(answer))
@@ -88,7 +102,7 @@ class _Guest:
         with self._lock:
             self._threads -= 1
             last = not self._threads
-        if last:
+        if last and self._store is not None:
             with suppress(Exception):  # nobody is left to hear of it
                 self._store.close()
 
@@ -154,12 +168,7 @@ class _House:
             return
         try:
             self._guests[fd] = _Guest(control, message, fds)
-            said: Message = [None]
-        except Exception as error:  # noqa: BLE001 - whatever keeps a store from opening is told
-            said = [f"{type(error).__name__}: {error!s:.400}"]
-        with suppress(OSError):
-            Link(control).send(said)
-        if said[0] is not None:
+        except (OSError, ValueError):
             self._part(fd)
 
     def _part(self, fd: int) -> None:

@@ -1,0 +1,195 @@
+"""S3Store: objects in a bucket of S3 or of a server that speaks it. It knows no KV."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from unikv.backends.batch import Batch
+from unikv.backends.s3_bucket import Bucket
+from unikv.backends.s3_credentials import Access, find_access
+from unikv.backends.s3_errors import Fault, S3Error, is_silence
+from unikv.backends.s3_fork import GUARD
+from unikv.backends.s3_read import read_object
+from unikv.backends.s3_threads import Helpers
+from unikv.backends.s3_url import S3Place, place_of, url_text
+from unikv.backends.s3_write import Writer
+from unikv.backends.url import StoreUrl
+from unikv.errors import KeyFormatError, StoreError
+from unikv.store import Entry, Item, Opener, Outcome, Outcomes, Span, check_key
+
+
+class S3Store:
+    """A `unikv.store.Store` in a bucket. Believes nothing it saw before: others write too.
+
+    Opening it asks the server nothing. A call has up to ``place.threads`` objects under way at
+    once. A request ends after ``place.timeout_s`` seconds, and what the call had not asked by then
+    fails untried, so that a dead server costs a call one timeout, not one a key.
+
+    Args:
+        place: bucket, prefix, endpoint and how to speak to it.
+        access: where its credentials come from.
+        opener: how another process opens an equal store.
+    """
+
+    costly_stat = True
+    """Each size is a request of its own."""
+
+    def __init__(self, place: S3Place, access: Access, opener: Opener | None = None) -> None:
+        if GUARD.barred:
+            GUARD.enter()  # raises
+        self.place = place
+        if opener is not None:
+            self.opener = opener
+        self._bucket = Bucket(place, access)
+        self._writer = Writer(self._bucket)
+        self._helpers = Helpers(place.threads - 1)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"S3Store('s3://{self.place.bucket}/{self.place.prefix}', at={self.place.server!r})"
+
+    def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
+        """Store each object in one request, uncopied; see `unikv.store.Store.put`."""
+        self._require_open()
+        batch = Batch(len(items))
+        keys = [item.key for item in items]
+        try:
+            create = bool(items) and not replace and self._bucket.knows_if_absent()
+        except S3Error as error:  # not one of the items would fare better
+            for position, key in enumerate(keys):
+                batch.fail(position, f"put {key!r:.200}", error)
+            return batch.outcomes()
+
+        def put(position: int) -> Outcome:
+            return self._writer.put(items[position], replace=replace, create=create)
+
+        self._one_by_one("put", keys, batch, put)
+        return batch.outcomes()
+
+    def get(self, spans: Sequence[Span]) -> Outcomes:
+        """Read into each span's views, with one copy; see `unikv.store.Store.get`.
+
+        Spans of one object are asked for at once. If it is replaced meanwhile, each of them may
+        be of either version.
+        """
+        self._require_open()
+        batch = Batch(len(spans))
+        keys = [span.key for span in spans]
+
+        def read(positions: Sequence[int]) -> bool:
+            return read_object(self._bucket, spans, positions, batch)
+
+        self._each_key("get", keys, batch, read)
+        return batch.outcomes()
+
+    def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return each object's size, None if it cannot be told; see `unikv.store.Store.stat`."""
+        self._require_open()
+        sizes: list[int | None] = [None] * len(keys)
+
+        def look(position: int) -> Outcome:
+            check_key(keys[position])
+            sizes[position] = self._bucket.size(keys[position])
+            return Outcome.OK
+
+        self._one_by_one("stat", keys, Batch(len(keys)), look)
+        return sizes
+
+    def delete(self, keys: Sequence[str]) -> Outcomes:
+        """Remove each object; see `unikv.store.Store.delete`.
+
+        S3 does not say whether there was one, so that is asked before: of two who delete the same
+        at once, both may be told that they did.
+        """
+        self._require_open()
+        batch = Batch(len(keys))
+
+        def delete(position: int) -> Outcome:
+            check_key(keys[position])
+            if self._bucket.sure_size(keys[position]) is None:
+                return Outcome.MISS
+            self._bucket.delete(keys[position])
+            return Outcome.OK
+
+        self._one_by_one("delete", keys, batch, delete)
+        return batch.outcomes()
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Stream the objects, a thousand a request; see `unikv.store.Store.list`."""
+        self._require_open()
+        return self._bucket.list(prefix)
+
+    def close(self) -> None:
+        """End the threads; see `unikv.store.Store.close`."""
+        self._closed = True
+        self._helpers.close()
+
+    def _one_by_one(
+        self, verb: str, keys: Sequence[str], batch: Batch, do: Callable[[int], Outcome]
+    ) -> None:
+        """Call ``do`` with each position, those of one key in order; note what it returns."""
+
+        def each(positions: Sequence[int]) -> bool:
+            silent = False
+            for position in positions:
+                try:
+                    if silent:
+                        raise self._untried()
+                    batch.codes[position] = do(position)
+                except (KeyFormatError, StoreError) as error:
+                    batch.fail(position, f"{verb} {keys[position]!r:.200}", error)
+                    silent = silent or is_silence(error)
+            return silent
+
+        self._each_key(verb, keys, batch, each)
+
+    def _each_key(
+        self, verb: str, keys: Sequence[str], batch: Batch, do: Callable[[Sequence[int]], bool]
+    ) -> None:
+        """Call ``do`` with the positions of each key, in threads.
+
+        It returns whether the server left it unanswered; then no more is asked in this call.
+        """
+        jobs: dict[str, list[int]] = {}
+        for position, key in enumerate(keys):
+            jobs.setdefault(key, []).append(position)
+        silent = False
+
+        def job(positions: Sequence[int]) -> None:
+            nonlocal silent
+            if silent:
+                for position in positions:
+                    batch.fail(position, f"{verb} {keys[position]!r:.200}", self._untried())
+            elif do(positions):
+                silent = True
+
+        self._helpers.run(list(jobs.values()), job)
+        if batch.errors:
+            batch.errors = dict(sorted(batch.errors.items()))
+
+    def _untried(self) -> S3Error:
+        """Return the error of a request that was not made."""
+        place = self.place
+        return S3Error(
+            Fault.SILENT,
+            f"not tried: {place.server} left another request of this call unanswered for "
+            f"{place.timeout_s:g} s",
+            retryable=True,
+        )
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"this S3 store is closed: {self!r}")
+        GUARD.enter()
+
+
+def open_url(url: StoreUrl) -> S3Store:
+    """Open ``s3://bucket/prefix``; see docs/s3.md for its options and for credentials.
+
+    Raises:
+        UrlError: a part or option of the URL is wrong.
+        StoreError: there are no credentials.
+        MissingExtraError: they need boto3.
+    """
+    place = place_of(url, os.environ)
+    access = Access(None) if place.anonymous else find_access(place.profile, os.environ)
+    return S3Store(place, access, Opener("unikv.registry", "open_store", [url_text(url)]))
