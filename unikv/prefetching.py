@@ -55,6 +55,9 @@ def prefetch_pages(
             report = replace(report, pages=stop)
         done = stop
     watch.add(report.seconds)
+    if call.trouble is not None and (end < len(pages) or report.stopped is not None):
+        # The store did not answer, which says nothing of what it holds.
+        report = replace(report, deferred=True, stopped=report.stopped or call.trouble)
     return replace(report, seconds=watch.seconds)
 
 

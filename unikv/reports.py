@@ -9,7 +9,7 @@ class Match(NamedTuple):
     """How much of a sequence is stored. A hint: the load decides."""
 
     pages: int  # whole leading pages that every required component can restore
-    exact: bool  # False where a backend was not asked for every object
+    exact: bool  # False where a backend was not asked for every object, or did not answer
     first_missing: str | None  # key that ends the prefix; None when all is there
     valid: Mapping[str, int] = {}
 

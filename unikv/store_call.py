@@ -64,6 +64,7 @@ class StoreCall:
         """
         try:
             answer = pending.result(self.gate)
+            self.gate.check()  # it may have come as the call was cancelled
         except Shut:
             pending.abandon()
             raise

@@ -90,7 +90,7 @@ class Transfers:
             unusable = _Either(self._damaged, self._failing)
             match = match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
         accounts.matched(match, len(pages))
-        return match
+        return match if call.trouble is None else match._replace(exact=False)
 
     def save(
         self,
