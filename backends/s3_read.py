@@ -1,0 +1,162 @@
+"""Reading from S3: fills views with ranges of one object, and sizes it. It writes nothing there."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from unikv.backends.batch import Batch, short_object, span_bytes
+from unikv.backends.s3_bucket import Bucket
+from unikv.backends.s3_errors import Fault, S3Error, is_silence
+from unikv.errors import KeyFormatError, StoreError
+from unikv.store import Outcome, Span, check_key
+
+SMALL = 64 * 1024
+"""Bytes up to which a copy that holds the GIL costs less than one that gives it away."""
+
+
+class Run(NamedTuple):
+    """A range to ask for, and the positions of the spans that lie in it."""
+
+    start: int
+    stop: int
+    positions: list[int]
+
+
+def read_object(
+    bucket: Bucket, spans: Sequence[Span], positions: Sequence[int], batch: Batch
+) -> bool:
+    """Fill the views of the spans at ``positions``, all of one key; note in ``batch`` how it went.
+
+    Return whether the server left a request unanswered.
+    """
+    empty: list[int] = []
+    filled: list[int] = []
+    for position in positions:
+        try:
+            check_key(spans[position].key)
+            (filled if span_bytes(spans[position]) else empty).append(position)
+        except (KeyFormatError, StoreError) as error:
+            batch.fail(position, f"get {spans[position].key!r:.200}", error)
+    silent = bool(filled) and _read(bucket, spans, _runs(spans, filled), batch)
+    if empty:
+        silent = _check_ends(bucket, spans, empty, batch) or silent
+    return silent
+
+
+def _runs(spans: Sequence[Span], positions: list[int]) -> list[Run]:
+    """Join ranges that touch or overlap: none is read twice, and no byte between them."""
+    if len(positions) == 1:
+        _, start, stop, _ = spans[positions[0]]
+        return [Run(start, stop, positions)]
+    runs: list[Run] = []
+    for position in sorted(positions, key=lambda position: spans[position].start):
+        _, start, stop, _ = spans[position]
+        if runs and start <= runs[-1].stop:
+            last = runs[-1]
+            last.positions.append(position)
+            runs[-1] = last._replace(stop=max(last.stop, stop))
+        else:
+            runs.append(Run(start, stop, [position]))
+    return runs
+
+
+def _read(bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], batch: Batch) -> bool:
+    """Ask for some ranges in one call; return whether that was left unanswered."""
+    key = spans[runs[0].positions[0]].key
+    try:
+        found = bucket.ranges(key, [run.start for run in runs], [run.stop for run in runs])
+    except S3Error as error:
+        if error.fault is Fault.RANGE:
+            return _read_inside(bucket, spans, runs, error, batch)
+        _note(spans, runs, error, batch)
+        return is_silence(error)
+    for run, data in zip(runs, found, strict=True):
+        _deliver(spans, run, data, batch)
+    return False
+
+
+def _read_inside(
+    bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], error: S3Error, batch: Batch
+) -> bool:
+    """Read again, without the ranges behind the object's end, for which all were refused."""
+    try:
+        size = bucket.size(spans[runs[0].positions[0]].key)
+    except S3Error as another:
+        _note(spans, runs, another, batch)
+        return is_silence(another)
+    inside = [run for run in runs if size is not None and run.start < size]
+    if size is None or len(inside) == len(runs):  # gone meanwhile; or the server contradicts itself
+        gone = S3Error(Fault.NO_KEY, "the object was deleted meanwhile")
+        _note(spans, runs, gone if size is None else error, batch)
+        return False
+    for run in runs:
+        if run.start >= size:
+            for position in run.positions:
+                key, start, stop, _ = spans[position]
+                batch.fail(position, f"get {key!r}", short_object(size, start, stop))
+    return bool(inside) and _read(bucket, spans, inside, batch)
+
+
+def _note(spans: Sequence[Span], runs: Sequence[Run], error: S3Error, batch: Batch) -> None:
+    """Note a fault for all spans of some runs."""
+    for run in runs:
+        for position in run.positions:
+            if error.fault is Fault.NO_KEY:
+                batch.codes[position] = Outcome.MISS
+            else:
+                batch.fail(position, f"get {spans[position].key!r}", error)
+
+
+def _deliver(spans: Sequence[Span], run: Run, data: memoryview, batch: Batch) -> None:
+    """Copy the bytes of a run into the views of its spans, each one if it got all of its own."""
+    size = data.nbytes
+    for position in run.positions:
+        key, start, stop, into = spans[position]
+        if size > run.stop - run.start:
+            more = StoreError(f"asked for {run.stop - run.start} bytes, the server sent {size}")
+            batch.fail(position, f"get {key!r}", more)
+        elif stop - run.start > size:
+            # An answer may be short in one case only: the object ends there.
+            short = short_object(run.start + size, start, stop)
+            batch.fail(position, f"get {key!r}", short)
+        else:
+            try:
+                _scatter(data[start - run.start : stop - run.start], into)
+            except (BufferError, ValueError) as error:  # a view was released meanwhile
+                batch.fail(position, f"get {key!r}: want writable contiguous views", error)
+
+
+def _scatter(data: memoryview, into: Sequence[memoryview]) -> None:
+    """Copy bytes over views, in order."""
+    at = 0
+    for view in into:
+        size = view.nbytes
+        if not size:
+            continue
+        part = data[at : at + size]
+        if size <= SMALL:
+            view.cast("B")[:] = part
+        else:  # numpy copies without the GIL
+            np.copyto(np.frombuffer(view, np.uint8), np.frombuffer(part, np.uint8))
+        at += size
+
+
+def _check_ends(
+    bucket: Bucket, spans: Sequence[Span], positions: Sequence[int], batch: Batch
+) -> bool:
+    """Note whether ranges without bytes lie in their object: S3 cannot be asked for such."""
+    key = spans[positions[0]].key
+    try:
+        size = bucket.sure_size(key)
+    except S3Error as error:
+        for position in positions:
+            batch.fail(position, f"get {key!r}", error)
+        return is_silence(error)
+    for position in positions:
+        _, start, stop, _ = spans[position]
+        if size is None:
+            batch.codes[position] = Outcome.MISS
+        elif stop > size:
+            batch.fail(position, f"get {key!r}", short_object(size, start, stop))
+    return False
