@@ -268,7 +268,7 @@ def report(name: str, url: str, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="a server to measure instead of ours; its keys stay")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--total-mib", type=int, default=64, help="MiB a round and side")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 256, 16], help="KiB")
     parser.add_argument("--keep-heap", action="store_true", help="as said above")
