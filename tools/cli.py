@@ -15,6 +15,7 @@ from unikv.errors import UnikvError
 from unikv.tools.output import printing
 
 COMMANDS = {
+    "conformance": "try on a live store what every store promises",
     "demo": "store a real model's KV cache as one topology and load it as another",
     "inspect": "show what a store holds",
     "plan": "find the grid by which deployments share a cache, and what it costs",

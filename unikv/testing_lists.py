@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 
 from unikv.store import Item, Store
 from unikv.testing_checks import NotApplicable, expect, expect_true
@@ -72,6 +73,7 @@ class ListPromises:
                 for entry in keys.listed(second, prefixes[0]):
                     expect(entry.size, 20_000, f"the size of {entry.key} in a listing")
                 prefixes.reverse()
+                sleep(0.005)  # or writers, which wait for the interpreter, would hardly get on
         found = sorted(entry.key for entry in keys.listed(second))
         expect(found, sorted(names), "the listing when all is stored")
 

@@ -1,0 +1,240 @@
+"""FsspecStore: objects as files of any file system of fsspec. It knows no KV, and none of these."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from unikv.backends.batch import Batch, span_bytes
+from unikv.backends.file_names import folder_of
+from unikv.backends.fsspec_calls import FsspecCalls
+from unikv.backends.fsspec_errors import explain_error
+from unikv.backends.fsspec_list import flat_entries, foldered_entries
+from unikv.backends.fsspec_place import FsspecPlace, open_place
+from unikv.backends.fsspec_read import read_span
+from unikv.backends.fsspec_write import FsspecWriter
+from unikv.backends.url import StoreUrl
+from unikv.errors import KeyFormatError, StoreError
+from unikv.store import Entry, Item, Opener, Outcome, Outcomes, Span, check_key
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+_LOOK_AGAIN_S = 10.0
+"""For how long a bucket or root that was there is taken to be there still."""
+
+
+class FsspecStore:
+    """A `unikv.store.Store` on a file system of fsspec. Believes nothing that it saw before.
+
+    Where the file system publishes files whole, as object stores do, a key is the file's name
+    beneath the root; elsewhere files lie in folders as those of a `FileStore` do.
+
+    Raises:
+        StoreError: the root cannot be made, or the bucket is not there.
+    """
+
+    def __init__(self, place: FsspecPlace) -> None:
+        self._place = place
+        self._calls = FsspecCalls(place.fs, place.protocol, place.timeout)
+        self._writer = FsspecWriter(place, self._calls)
+        self._flat = place.publish == "whole"
+        self._pid = os.getpid()
+        self._closed = False
+        self._pool = (
+            ThreadPoolExecutor(place.threads, thread_name_prefix="unikv-fsspec")
+            if self._calls.concurrent
+            else None
+        )
+        self._seen = 0.0  # when the anchor was last seen
+        self._open()
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self._place.shown!r})"
+
+    @property
+    def opener(self) -> Opener | None:
+        """How another process opens the same store; None where it lies in this one's memory."""
+        if self._place.protocol == "memory":
+            return None
+        return Opener("unikv.registry", "open_store", [self._place.text])
+
+    def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
+        """Store each object as a file; see `unikv.store.Store.put`."""
+
+        def put(item: Item) -> Outcome:
+            return self._writer.put(self._path(item.key), item.buffers, replace=replace)
+
+        return self._each("put", items, lambda item: item.key, put)
+
+    def get(self, spans: Sequence[Span]) -> Outcomes:
+        """Fill each span's views, with one copy; see `unikv.store.Store.get`."""
+        return self._each("get", spans, lambda span: span.key, self._read)
+
+    def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
+        """Return each object's size; see `unikv.store.Store.stat`."""
+        self._require_open()
+        return self._spread(self._size, keys)
+
+    def delete(self, keys: Sequence[str]) -> Outcomes:
+        """Remove each object's file; see `unikv.store.Store.delete`."""
+
+        def delete(key: str) -> Outcome:
+            return Outcome.OK if self._writer.delete(self._path(key)) else Outcome.MISS
+
+        return self._each("delete", keys, lambda key: key, delete)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Stream the objects; see `unikv.store.Store.list` and `unikv.backends.fsspec_list`."""
+        self._require_open()
+        return self._list(prefix)
+
+    def sweep(self) -> int:
+        """Remove temporary files that are older than a day; return how many there were.
+
+        A writer that died leaves one; fsspec has no way to tell it from one that is slow.
+
+        Raises:
+            StoreError: one could not be removed.
+        """
+        self._require_open()
+        try:
+            return self._writer.sweep()
+        except Exception as error:  # noqa: BLE001 - file systems raise what they like
+            raise self._explained("sweep", error) from None
+
+    def close(self) -> None:
+        """Let go of the file system; see `unikv.store.Store.close`."""
+        self._closed = True
+        if self._pool is not None and self._pid == os.getpid():
+            self._pool.shutdown(wait=False)
+
+    # One object
+
+    def _path(self, key: str) -> str:
+        """Return the path of a key's file. Raises `KeyFormatError` for one that no store holds."""
+        if self._flat:
+            check_key(key)
+            return f"{self._place.root}/{key}"
+        path = f"{self._place.root}/{folder_of(key)}/{key}"
+        if self._place.local and os.path.realpath(path) != path:
+            raise StoreError("a symbolic link has its place: want none beneath the root")
+        return path
+
+    def _read(self, span: Span) -> Outcome:
+        path, wanted = self._path(span.key), span_bytes(span)
+        return Outcome.OK if read_span(self._calls, path, span, wanted) else Outcome.MISS
+
+    def _size(self, key: str) -> int | None:
+        try:
+            return self._calls.size(self._path(key))
+        except Exception:  # noqa: BLE001 - it cannot be told
+            return None
+
+    # Batches
+
+    def _each(
+        self,
+        verb: str,
+        items: Sequence[_T],
+        key_of: Callable[[_T], str],
+        act: Callable[[_T], Outcome],
+    ) -> Outcomes:
+        """Act on each item; what the file system raises for one fails that one."""
+        self._require_open()
+
+        def attempt(item: _T) -> Outcome | StoreError:
+            try:
+                return act(item)
+            except Exception as error:  # noqa: BLE001 - file systems raise what they like
+                return self._explained(f"{verb} {key_of(item)!r:.200}", error)
+
+        batch = Batch(len(items))
+        missed = []
+        for position, done in enumerate(self._spread(attempt, items)):
+            if isinstance(done, StoreError):
+                batch.codes[position] = Outcome.FAILED
+                batch.errors[position] = done
+            else:
+                batch.codes[position] = done
+                if done is Outcome.MISS:
+                    missed.append(position)
+        if missed:
+            self._require_anchor(batch, verb, missed)
+        return batch.outcomes()
+
+    def _spread(self, act: Callable[[_T], _R], items: Sequence[_T]) -> Sequence[_R]:
+        """Do one thing with each item, several at a time where the file system can."""
+        if self._pool is None or len(items) < 2:
+            return [act(item) for item in items]
+        return list(self._pool.map(act, items))
+
+    def _list(self, prefix: str) -> Iterator[Entry]:
+        entries = flat_entries if self._flat else foldered_entries
+        try:
+            if prefix:
+                check_key(prefix)
+        except KeyFormatError:
+            return  # no key begins so, and some servers refuse to be asked
+        try:
+            yield from entries(self._calls, self._place.root, prefix)
+        except Exception as error:  # noqa: BLE001 - file systems raise what they like
+            raise self._explained(f"list {prefix!r:.200}", error) from None
+
+    # The place
+
+    def _open(self) -> None:
+        """Make the root where that is a folder; see that the bucket is there where it is not."""
+        try:
+            there = self._calls.exists(self._bucket) if self._flat and self._bucket else True
+            if self._place.publish == "rename":
+                self._writer.prepare()
+            elif self._flat and not self._bucket:
+                self._calls.make_folder(self._place.root)
+        except Exception as error:  # noqa: BLE001 - file systems raise what they like
+            raise self._explained(f"open {self._place.shown!r:.200}", error) from None
+        if not there:
+            raise self._absent()
+        self._seen = time.monotonic()
+
+    @property
+    def _bucket(self) -> str:
+        """The first part of a root without a slash before it: what no put makes by itself."""
+        return "" if self._place.root.startswith("/") else self._place.root.partition("/")[0]
+
+    def _require_anchor(self, batch: Batch, verb: str, missed: Sequence[int]) -> None:
+        """Turn misses into failures where not the object is missing, but what should hold it."""
+        if self._place.publish == "never" or time.monotonic() - self._seen < _LOOK_AGAIN_S:
+            return
+        try:
+            if self._calls.exists(self._bucket or self._place.root or "/"):
+                self._seen = time.monotonic()
+                return
+            error = self._absent()
+        except Exception as caught:  # noqa: BLE001 - as in `_each`
+            error = self._explained(verb, caught)
+        for position in missed:
+            batch.fail(position, verb, error)
+
+    def _absent(self) -> StoreError:
+        return StoreError(
+            f"{self._place.shown!r:.200}: there is no {self._bucket or self._place.root!r}"
+        )
+
+    def _explained(self, doing: str, error: Exception) -> StoreError:
+        return explain_error(doing, error, self._place.secrets)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"this fsspec store is closed: {self._place.shown!r}")
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"this fsspec store was opened by process {self._pid} and this is a fork of it: "
+                "open it anew, by its `opener`"
+            )
+
+
+def open_url(url: StoreUrl) -> FsspecStore:
+    """Open ``fsspec+PROTOCOL://...``, as docs/fsspec.md says."""
+    return FsspecStore(open_place(url))
