@@ -1,5 +1,7 @@
 """After: what a call waits for before it touches a pool. It knows no pool and no transfer."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from unikv.errors import PoolError, StoreError
@@ -36,14 +38,24 @@ def check_after(after: object) -> None:
         )
 
 
-def wait_for(after: After, deadline: float, gate: Gate) -> None:
+def wait_for(
+    after: After,
+    deadline: float,
+    gate: Gate,
+    asleep: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
     """Wait for an event, a `Waits` no longer than to the deadline (`time.monotonic`).
+
+    ``asleep`` is entered around what waits.
 
     Raises:
         StoreError: it has not happened by then.
         Shut: the gate was shut meanwhile.
     """
     if isinstance(after, Synchronizes):
-        after.synchronize()
-    elif after is not None and not any(after.wait(some) for some in gate.slices(deadline)):
-        raise StoreError("what the call was to come after has not happened before its deadline")
+        with asleep():
+            after.synchronize()
+    elif after is not None and not after.wait(0):
+        with asleep():
+            if not any(after.wait(some) for some in gate.slices(deadline)):
+                raise StoreError("what the call was to come after has not happened in time")

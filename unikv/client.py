@@ -139,8 +139,8 @@ class Client:
         guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, on_event)
         if any(lane.pool.on_gpu for lane in self._lanes):
             guard.arena.pin()
-        self._transfers = Transfers(guard, self._lanes, others, verify=verify)
-        self._movers = Movers(MOVERS, MOST_WAITING)
+        self._movers = movers = Movers(MOVERS, MOST_WAITING)
+        self._transfers = Transfers(guard, self._lanes, others, verify=verify, asleep=movers.asleep)
         self._pid = os.getpid()
         self._close = weakref.finalize(self, _let_go, self._transfers, self._movers, self._pid)
 
@@ -234,12 +234,13 @@ class Client:
         check_after(after)
         selections = self._to_store(pages, slots, start, endpoints)
         pages, transfers, ticket = list(pages), self._transfers, SaveTicket()
+        movers = self._movers
         call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=False)
         ticket.gate.when_shut(turn.leave)
 
         def work() -> SaveReport:
-            wait_for(after, call.deadline, call.gate)
+            wait_for(after, call.deadline, call.gate, movers.asleep)
             free = ticket.packed
             return transfers.save(pages, selections, start, call, turn, packed=free, wait=False)
 
@@ -288,7 +289,7 @@ class Client:
         """
         check_after(after)
         selections = self._selector.select(pages, slots, write=True)
-        pages, transfers = list(pages), self._transfers
+        pages, transfers, movers = list(pages), self._transfers, self._movers
         first = streamed_leg(self._lanes) if stream else self._lanes[0]
         ticket = LoadTicket(first.pool.layers, stream=stream)
         loader = stream_pages(ticket.layers_ready) if stream else load_pages
@@ -298,7 +299,7 @@ class Client:
         ticket.gate.when_shut(turn.leave)
 
         def work() -> LoadReport:
-            wait_for(after, call.deadline, call.gate)
+            wait_for(after, call.deadline, call.gate, movers.asleep)
             return transfers.load(pages, selections, call, turn, loader, whole=stream)
 
         if not self._submit(ticket, work, turn.leave):

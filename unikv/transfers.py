@@ -5,6 +5,7 @@ inside its gate.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import inf
 from time import monotonic
 from typing import TypeAlias
@@ -43,12 +44,19 @@ class Transfers:
     """Moves pages between the pools of one client and its store."""
 
     def __init__(
-        self, guard: Guard, lanes: Sequence[Lane], siblings: Sequence[Siblings], *, verify: bool
+        self,
+        guard: Guard,
+        lanes: Sequence[Lane],
+        siblings: Sequence[Siblings],
+        *,
+        verify: bool,
+        asleep: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.guard = guard
         self.lanes = lanes
         self._siblings = siblings
         self._verify = verify
+        self._asleep = asleep  # around what waits for other calls
         self.larder = Larder()
         guard.gives_way(self.larder.shed)
         self._damaged = RecentKeys()
@@ -117,7 +125,7 @@ class Transfers:
 
         try:
             with accounts.call("save"):
-                if turn.wait(call.deadline, call.gate):
+                if self._comes(turn, call):
                     some = selections
                     report = self._save(pages, some, start, call, packed=out, wait=wait)
                 else:
@@ -162,7 +170,10 @@ class Transfers:
                 }
             finally:
                 self._in_flight.end(claim, failed)
-            lost = self._in_flight.wait(shared, call.deadline, call.gate)
+            lost: Mapping[str, str] = {}
+            if shared:
+                with self._asleep():
+                    lost = self._in_flight.wait(shared, call.deadline, call.gate)
             todo = [p.settle(pages, s, shared, lost) for p, s in pairs]
             if not any(s.rows for s in todo):
                 break
@@ -185,7 +196,7 @@ class Transfers:
         try:
             with accounts.call("load"):
                 report = LoadReport(stopped=SLOTS_BUSY)
-                if turn.wait(call.deadline, call.gate):
+                if self._comes(turn, call):
                     report = self._load(pages, selections, call, loader, whole=whole)
         finally:
             turn.leave()
@@ -308,6 +319,14 @@ class Transfers:
             least += lane.read.page_bytes * window
             most += lane.read.page_bytes * (rows if lane.dense else window)
         return (most, most) if whole else (least, min(most, max(least, self.guard.arena.size // 2)))
+
+    def _comes(self, turn: Turn, call: StoreCall) -> bool:
+        """Wait until nobody else touches a call's slots; return False at its deadline."""
+        if turn.free():
+            call.gate.check()
+            return True
+        with self._asleep():
+            return turn.wait(call.deadline, call.gate)
 
     def _tell_full(self, call: StoreCall, name: str, wanted: int) -> None:
         call.full, arena = True, self.guard.arena

@@ -29,6 +29,10 @@ class Turn:
         """
         return self._turns.wait(self, deadline, gate)
 
+    def free(self) -> bool:
+        """Tell whether nobody that came before touches the same slots."""
+        return not self._turns.before(self)
+
     def leave(self) -> None:
         """Let others go on. Twice is fine."""
         self._turns.leave(self)
@@ -58,18 +62,22 @@ class Turns:
 
     def wait(self, turn: Turn, deadline: float, gate: Gate) -> bool:
         """Wait for those before a turn that meet it; see `Turn.wait`."""
-        with self._change:
-            gate.check()  # who was cancelled has left
-            before = self._under_way[: self._under_way.index(turn)]
-        met = [other for other in before if other.meets(turn)]
-        if not met:
-            return True
+        gate.check()
+        met = self.before(turn)
         with self._change:
             return gate.wait(
                 self._change,
                 lambda: not any(other in self._under_way for other in met),
                 deadline,
             )
+
+    def before(self, turn: Turn) -> list[Turn]:
+        """Return those under way that came before a turn and meet it."""
+        with self._change:
+            if turn not in self._under_way:  # who was cancelled has left
+                return []
+            before = self._under_way[: self._under_way.index(turn)]
+        return [other for other in before if other.meets(turn)]
 
     def leave(self, turn: Turn) -> None:
         """End a turn; see `Turn.leave`."""
