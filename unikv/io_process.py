@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, cast
 
 from unikv.memory import PAGE, attach
+from unikv.orders import refuse
 from unikv.performing import perform
 from unikv.wire import Link, Message, Passages, read_order, write_answer
 
@@ -85,18 +86,26 @@ class _Guest:
 
     def _serve(self, number: int, end: socket.socket) -> None:
         link = Link(end)
-        with suppress(OSError):
+        try:
             while (message := link.receive()) is not None:
                 count, until, order = message
                 wanted = read_order(order, self._passages)
                 assert self._store is not None  # workers come once it is open
-                answer = perform(self._store, self._memory, wanted, until)
+                answer = write_answer(perform(self._store, self._memory, wanted, until))
                 self._words[number] = count  # seen by who polls, before the message is read
-                link.send(write_answer(answer))
-        with self._lock:
-            self._ends.remove(end)
-        link.close()
-        self._end_one()
+                try:
+                    link.send(answer)
+                except (TypeError, ValueError) as error:  # a store's numbers that JSON cannot hold
+                    link.send(
+                        write_answer(refuse(wanted, f"{type(error).__name__}: {error!s:.99}"))
+                    )
+        except OSError:
+            pass  # the client has gone
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+            link.close()
+            self._end_one()
 
     def _end_one(self) -> None:
         with self._lock:
