@@ -41,8 +41,8 @@ def open_guard(
             register(arena.memory)
         crew = Crew(lambda _: ThreadWorker(partial(perform, store, arena.memory)), threads)
         return Guard(crew, arena, store, meters, teller)
-    path = io.removeprefix("host:")
-    if io != "process" and not (io.startswith("host:/") and path.isprintable()):
+    path = io[5:] if isinstance(io, str) and io.startswith("host:/") else ""
+    if io != "process" and not (path and path.isprintable()):
         raise SpecError(f"io={io!r:.200}: want 'threads', 'process' or 'host:/path/of/a.sock'")
     opener = getattr(store, "opener", None)
     if not isinstance(opener, Opener):
