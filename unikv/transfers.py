@@ -347,5 +347,8 @@ class _Either:
         self._one = one
         self._other = other
 
+    def __bool__(self) -> bool:
+        return bool(self._one or self._other)
+
     def __contains__(self, key: object) -> bool:
         return key in self._one or key in self._other
