@@ -9,6 +9,10 @@ from typing import TypeAlias
 _Job: TypeAlias = Callable[[], None]
 
 
+MOST_THREADS = 256
+"""Threads in all, of which most are asleep: with more calls that wait, others wait behind them."""
+
+
 class Movers:
     """At most ``threads`` threads that are awake, started as they are needed.
 
@@ -69,9 +73,9 @@ class _Shop:
         """Have somebody see to the jobs; call it with ``change`` held."""
         if not self.jobs:
             return
-        if self.idle:
+        if self.idle >= len(self.jobs):
             self.change.notify()
-        elif self.started < self.allowed:
+        elif self.started < min(self.allowed, MOST_THREADS):
             self.started += 1
             Thread(target=self.serve, name="unikv-mover", daemon=True).start()
 

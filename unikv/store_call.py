@@ -65,7 +65,7 @@ class StoreCall:
         try:
             answer = pending.result(self.gate)
             self.gate.check()  # it may have come as the call was cancelled
-        except Shut:
+        except BaseException:  # cancelled, or the caller's thread was interrupted
             pending.abandon()
             raise
         if answer.error is not None and self.trouble is None:
