@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
+from weakref import WeakSet
 
 from unikv.arena import ALIGN, Arena
 from unikv.bundle import model_layers
@@ -13,6 +14,7 @@ from unikv.crew import Crew, ThreadWorker
 from unikv.draft import Drafter
 from unikv.errors import SpecError, StoreError, TopologyError
 from unikv.events import Teller
+from unikv.gate import Gate
 from unikv.guard import Guard
 from unikv.matching import Want, match_bundle
 from unikv.meters import Meters
@@ -23,10 +25,11 @@ from unikv.performing import perform
 from unikv.planner import plan_read
 from unikv.reports import Match
 from unikv.store import Store
-from unikv.store_call import StoreCall
+from unikv.store_call import StoreCall, closed_meanwhile
 from unikv.topology import Rank
 
 DEADLINE_S = 5.0
+MOST_SECONDS = 3600.0
 THREADS = 4
 
 
@@ -54,8 +57,8 @@ class Catalog:
         drafters: Sequence[Drafter] = (),
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        if type(deadline_s) not in (int, float) or not deadline_s > 0:
-            raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0")
+        if type(deadline_s) not in (int, float) or not 0 < deadline_s <= MOST_SECONDS:
+            raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
         self._wants: list[Want] = []
         named = name_components(components, drafters=drafters)
         layers = model_layers(named, drafters)
@@ -76,7 +79,8 @@ class Catalog:
         self._guard = Guard(crew, Arena(ALIGN), store, self.meters, teller)
         self._deadline_s = deadline_s
         self._pid = os.getpid()
-        self._close = weakref.finalize(self, self._guard.close)
+        self._gates: WeakSet[Gate] = WeakSet()  # of matches under way
+        self._close = weakref.finalize(self, _let_go, self._guard, self._gates, self._pid)
 
     def match(self, pages: Sequence[str]) -> Match:
         """Return the greatest prefix of ``pages`` that every required component can restore.
@@ -88,9 +92,11 @@ class Catalog:
         check_pages(pages)
         if os.getpid() != self._pid or not self._close.alive:
             raise StoreError("this catalog is closed, or was made before a fork: make a new one")
-        call = StoreCall(self._guard, monotonic() + self._deadline_s)
+        gate = Gate()
+        self._gates.add(gate)
+        call = StoreCall(self._guard, monotonic() + self._deadline_s, gate)
         accounts = self._guard.accounts
-        with accounts.call("match"):
+        with closed_meanwhile(), accounts.call("match"):
             match = match_bundle(call, self._wants, pages)
         accounts.matched(match, len(pages))
         return match if call.trouble is None else match._replace(exact=False)
@@ -98,3 +104,10 @@ class Catalog:
     def close(self) -> None:
         """Let go of its threads; the store stays open. Closing twice is fine."""
         self._close()
+
+
+def _let_go(guard: Guard, gates: WeakSet[Gate], pid: int) -> None:
+    if os.getpid() == pid:
+        for gate in list(gates):
+            gate.shut()
+        guard.close()

@@ -18,7 +18,7 @@ def closed_meanwhile() -> Iterator[None]:
     try:
         yield
     except Shut:
-        raise StoreError("this client was closed while the call ran") from None
+        raise StoreError("this client or catalog was closed while the call ran") from None
 
 
 class StoreCall:
