@@ -50,7 +50,7 @@ class NamespaceFacts:
     header_bytes: int
     slab_parts: tuple[PartFacts, ...]
     payload_bytes: int  # of a page, all chunks
-    stored_bytes: int  # of a page: with headers and descriptions
+    stored_bytes: int  # of a page: with headers and descriptions; with a codec, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,9 @@ class ObjectFindings:
     source: str  # URL or path
     key: str  # "" where neither a name nor a header tells it
     size_bytes: int
-    wanted_bytes: int | None  # None where the namespace is not known
+    wanted_bytes: (
+        int | None
+    )  # None where the namespace, or of a coded object the header, is not known
     header: HeaderFacts | None
     namespace: NamespaceFacts | None
     tagged: tuple[TaggedBytes, ...]  # header, slabs, payload, description

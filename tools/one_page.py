@@ -4,11 +4,13 @@ from unikv.errors import KeyFormatError, StoreError
 from unikv.grid import Chunk
 from unikv.header import Header
 from unikv.keys import ObjectKey
-from unikv.store import UNKNOWN_SIZE, Entry, Store
+from unikv.matching import fits
+from unikv.store import Entry, Store
 from unikv.tools.dissect import try_header
 from unikv.tools.findings import ChunkFinding, ChunkState, PageContent, PageFindings, Unknown
 from unikv.tools.reading import OBJECT_LIMIT, Wanted, read_batches
 from unikv.tools.roster import Known, Roster
+from unikv.tools.tally import size_to_read, sizes_text
 
 KEY_LIMIT = 2**18
 """Keys of one page that are looked at; a page has some hundred."""
@@ -85,16 +87,17 @@ def _content(store: Store, page: str, known: Known, sizes: dict[str, int]) -> Pa
     findings = dict[int, ChunkFinding]()
     to_read = list[tuple[Chunk, Wanted]]()
     for chunk in form.grid.chunks:
-        size, wanted = sizes.pop(chunk.suffix, None), form.object_bytes(chunk)
+        size, wanted = sizes.pop(chunk.suffix, None), form.object_sizes(chunk)
         if size is None:
             findings[chunk.index] = _finding(chunk, "missing", None)
-        elif size not in (wanted, UNKNOWN_SIZE):
-            findings[chunk.index] = _finding(chunk, "wrong_size", size, f"want {wanted} bytes")
-        elif wanted > OBJECT_LIMIT:
-            detail = f"more than {OBJECT_LIMIT} bytes"
+        elif not fits(size, wanted):
+            detail = f"want {sizes_text(wanted)} bytes"
+            findings[chunk.index] = _finding(chunk, "wrong_size", size, detail)
+        elif not 0 <= (whole := size_to_read(size, wanted)) <= OBJECT_LIMIT:
+            detail = f"more than {OBJECT_LIMIT} bytes" if whole > 0 else "the store tells no size"
             findings[chunk.index] = _finding(chunk, "unverified", size, detail)
         else:
-            to_read.append((chunk, Wanted(form.key(page, chunk), wanted)))
+            to_read.append((chunk, Wanted(form.key(page, chunk), whole)))
     parents, indices = set[str](), set[int]()
     for i, data in read_batches(store, [wanted for _, wanted in to_read]):
         finding, header = _verify(known, *to_read[i], data)

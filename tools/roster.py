@@ -173,7 +173,7 @@ def know(
     keyed = namespace.tags == BLAKE3_KEYED
     verifiable = tag_key is not None or not keyed
     form = (
-        ObjectFormat.of(namespace, tag_key if keyed else None)
+        ObjectFormat.to_check(namespace, tag_key if keyed else None)
         if verifiable
         else ObjectFormat.keyless(namespace)
     )

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from unikv.errors import KeyFormatError
 from unikv.keys import ObjectKey
-from unikv.store import UNKNOWN_SIZE, Entry, Store
+from unikv.matching import fits
+from unikv.store import Entry, Store
 from unikv.tools.findings import StoreFindings, Unknown
 from unikv.tools.reading import BATCH_BYTES, OBJECT_LIMIT, Wanted, read_batches
 from unikv.tools.roster import Known, Roster, is_hint_key
-from unikv.tools.tally import LISTED, Tally
+from unikv.tools.tally import LISTED, Tally, size_to_read
 
 STRANGER_LIMIT = 4096
 """Digests without a namespace that are told apart; more are counted as "others"."""
@@ -126,16 +127,17 @@ class _Walk:
             self._see_foreign(entry)
             return
         self._count(size)
-        if size not in (wanted, UNKNOWN_SIZE):
+        whole = size_to_read(size, wanted)
+        if not fits(size, wanted):
             tally.note_wrong_size(key, size, wanted)
         elif not self._verify:
             tally.pages[page] |= 1 << chunk
-        elif not tally.known.verifiable or wanted > OBJECT_LIMIT:
+        elif not tally.known.verifiable or not 0 <= whole <= OBJECT_LIMIT:
             tally.pages[page] |= 1 << chunk
             tally.unverified += 1
         else:
-            self._queue.append(_Queued(tally, key, chunk, wanted))
-            self._queued_bytes += wanted
+            self._queue.append(_Queued(tally, key, chunk, whole))
+            self._queued_bytes += whole
             if self._queued_bytes >= BATCH_BYTES or len(self._queue) >= _BATCH:
                 self.flush()
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from unikv.store import UNKNOWN_SIZE
 from unikv.tools.findings import Fault, Incomplete, NamespaceContent
 from unikv.tools.roster import Known
 
@@ -20,7 +21,7 @@ class Tally:
     """Counts of one namespace. ``pages`` holds a bit for each chunk that is there and good."""
 
     known: Known
-    cells: dict[str, tuple[int, int]]  # how keys end: number of the chunk, size of its object
+    cells: dict[str, tuple[int, range]]  # how keys end: number of the chunk, sizes of its object
     pages: dict[str, int] = field(default_factory=dict)
     objects: int = 0
     bytes: int = 0
@@ -35,7 +36,7 @@ class Tally:
     def of(cls, known: Known) -> "Tally":
         """Return the tally of a namespace of which nothing was seen."""
         form = known.form
-        return cls(known, {c.suffix: (c.index, form.object_bytes(c)) for c in form.grid.chunks})
+        return cls(known, {c.suffix: (c.index, form.object_sizes(c)) for c in form.grid.chunks})
 
     def count(self, page: str, size: int) -> bool:
         """Count an object of ``page``; tell whether that is a page hash at all."""
@@ -47,11 +48,11 @@ class Tally:
         self.bytes += size
         return True
 
-    def note_wrong_size(self, key: str, size: int, wanted: int) -> None:
+    def note_wrong_size(self, key: str, size: int, wanted: range) -> None:
         """Count an object that cannot be whole."""
         self.wrong_sizes += 1
         if len(self.wrong_size) < LISTED:
-            detail = f"{size} bytes are stored, want {wanted}"
+            detail = f"{size} bytes are stored, want {sizes_text(wanted)}"
             self.wrong_size.append(Fault(key, "size", detail))
 
     def note_read(self, key: str, chunk: int, data: memoryview | str) -> None:
@@ -94,3 +95,13 @@ class Tally:
             if len(chunks) < CHUNKS_LISTED and not mask >> chunk & 1:
                 chunks.append(suffix)
         return Incomplete(page, len(self.cells) - mask.bit_count(), tuple(chunks))
+
+
+def sizes_text(sizes: range) -> str:
+    """Return the sizes that an object can have, in words."""
+    return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def size_to_read(told: int, sizes: range) -> int:
+    """Return what a store told, or the one size that an object can have; else `UNKNOWN_SIZE`."""
+    return sizes[0] if told == UNKNOWN_SIZE and len(sizes) == 1 else told

@@ -66,7 +66,7 @@ def namespace_lines(facts: NamespaceFacts) -> dict[str, str]:
         "codec": facts.codec,
         "tags": facts.tags,
         "page": f"{size_text(facts.payload_bytes)} in {count_text(facts.chunks_per_page, 'object')}"
-        f" ({facts.stored_bytes:,} bytes stored)",
+        f" ({'' if facts.codec == 'none' else 'at most '}{facts.stored_bytes:,} bytes stored)",
         "hint": "none: an object told of it" if facts.announced is False else "",
     }
     return {name: value for name, value in lines.items() if value}

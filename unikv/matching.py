@@ -43,9 +43,9 @@ class Want(NamedTuple):
         return self.format.namespace.spec.page_tokens
 
 
-def fits(found: int | None, wanted: int) -> bool:
-    """Tell whether what `Records.stat` found can be the object of that size."""
-    return found in (wanted, UNKNOWN_SIZE)
+def fits(found: int | None, sizes: range) -> bool:
+    """Tell whether what `Records.stat` found can be an object that has one of these sizes."""
+    return found is not None and (found == UNKNOWN_SIZE or sizes.start <= found < sizes.stop)
 
 
 def match_bundle(
@@ -89,12 +89,17 @@ def match_prefix(
     if getattr(store, "costly_stat", False):
         return gallop(store, wants, pages, damaged)
     exact = True
-    sizes = [want.format.object_bytes(chunk) for want in wants for chunk in want.chunks]
+    sizes = [want.format.object_sizes(chunk) for want in wants for chunk in want.chunks]
+    endings = [want.format.key("", chunk) for want in wants for chunk in want.chunks]
+    expected = [some.start for some in sizes]
+    sure = all(len(some) == 1 for some in sizes)
     window, start = max(1, FIRST_KEYS // max(1, len(sizes))), 0
     while sizes and start < len(pages):
         batch = pages[start : start + window]
-        keys = [w.format.key(page, c) for page in batch for w in wants for c in w.chunks]
-        for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
+        keys = [page + ending for page in batch for ending in endings]
+        answers = store.stat(keys)
+        whole = sure and not damaged and list(answers) == expected * len(batch)
+        for i, (key, found) in enumerate(zip(keys, () if whole else answers, strict=not whole)):
             exact = exact and found != UNKNOWN_SIZE
             if not fits(found, sizes[i % len(sizes)]) or key in damaged:
                 return Match(start + i // len(sizes), exact, key)
@@ -118,7 +123,9 @@ def gallop(
     low, high = 0, len(pages)  # pages[:low] are there, pages[high] is not
     while low < high:
         step = -(-(high - low) // PROBES)
-        rows = range(low + step - 1, high, step) if step > 1 else range(low, high)
+        rows = [*range(low + step - 1, high, step)]
+        if low == 0 and step > 1:
+            rows.insert(0, 0)  # most paths that miss, miss at once
         lost = _first_lost(store, cells[:1], pages, rows, damaged)
         if lost is None:
             low = high if step == 1 else rows[-1] + 1
@@ -127,9 +134,9 @@ def gallop(
     end = low
     rest = cells[1:]
     if rest and end:
-        rows = range(max(0, end - max(1, CONFIRMED // len(rest))), end)
-        lost = _first_lost(store, rest, pages, rows, damaged)
-        end = rows[lost] if lost is not None else end
+        last = range(max(0, end - max(1, CONFIRMED // len(rest))), end)
+        lost = _first_lost(store, rest, pages, last, damaged)
+        end = last[lost] if lost is not None else end
     first = cells[0][0].format.key(pages[end], cells[0][1]) if end < len(pages) else None
     return Match(end, exact=False, first_missing=first)
 
@@ -143,7 +150,7 @@ def _first_lost(
 ) -> int | None:
     """Return which of ``rows`` is the first that lacks one of the cells; one round."""
     keys = [want.format.key(pages[row], chunk) for row in rows for want, chunk in cells]
-    sizes = [want.format.object_bytes(chunk) for want, chunk in cells]
+    sizes = [want.format.object_sizes(chunk) for want, chunk in cells]
     for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
         if not fits(found, sizes[i % len(cells)]) or key in damaged:
             return i // len(cells)
@@ -164,7 +171,7 @@ def find_gaps(
     """Return the positions of pages that lack an object, each with its key; and whether exact."""
     gaps: dict[int, str] = {}
     exact = True
-    sizes = [want.format.object_bytes(chunk) for chunk in want.chunks]
+    sizes = [want.format.object_sizes(chunk) for chunk in want.chunks]
     keys = [want.format.key(page, chunk) for page in pages for chunk in want.chunks]
     for i, (key, found) in enumerate(zip(keys, store.stat(keys), strict=True)):
         exact = exact and found != UNKNOWN_SIZE

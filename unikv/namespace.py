@@ -23,7 +23,7 @@ TEXT_LIMIT = 4000
 """Bytes of the longest canonical text: it must fit a hint record of 4,096 bytes."""
 
 TAG_ALGORITHMS = ("xxh3_64", "blake3_keyed")
-CODECS = ("none",)
+CODECS = ("none", "zstd")
 
 NAMESPACE_CONTEXT = "unikv namespace v1"
 FAMILY_CONTEXT = "unikv family v1"
@@ -68,7 +68,7 @@ class Namespace:
         heads_per_chunk: KV heads or state groups of a chunk, a divisor of them; all by default.
         phases: in how many token phases a page is cut; token t is in ``t // interleave % phases``.
         interleave: adjacent tokens of one phase; without phases it is 1.
-        codec: "none".
+        codec: "none", or "zstd" for slow links and archives: smaller, and two rounds a read.
         tags: the checksum algorithm, "xxh3_64" or "blake3_keyed".
 
     Raises:

@@ -50,6 +50,10 @@ class ReadDone:
     bad: Sequence[Bad] = ()
     damaged: Sequence[str] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    coded: tuple[int, int] = (
+        0,
+        0,
+    )  # bytes and ranges asked of coded objects: who orders cannot tell
     error: str | None = None
     outage: bool = False
     retries: int = 0

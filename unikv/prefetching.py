@@ -95,10 +95,12 @@ def _bring(
             parts.append(ReadPart(lane.passage, slot.start + at, mine))
             shelves.append((lane, mine, Shelf(slot, slot.cut(at, len(rows), plan.page_bytes))))
             at += len(rows) * plan.page_bytes
-            size += len(rows) * int((plan.spans.stop - plan.spans.start).sum())
+            if lane.format.codec is None:  # else the answer tells
+                size += len(rows) * int((plan.spans.stop - plan.spans.start).sum())
         answer = call.settle(call.begin(Read(parts, verify=True), slot))
         assert isinstance(answer, ReadDone)
         seconds = {s: so_far.seconds.get(s, 0.0) + spent for s, spent in answer.seconds.items()}
+        size += answer.coded[0]
         report = replace(so_far, bytes_read=so_far.bytes_read + size, seconds=seconds)
         if answer.error or answer.bad:
             return replace(report, stopped=answer.error or answer.bad[0].reason)

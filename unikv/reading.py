@@ -122,6 +122,8 @@ class Reader:
             self.under_way.remove(batch.pending)
             assert isinstance(answer, ReadDone)
             self.watch.add(answer.seconds)
+            self.bytes_read += answer.coded[0]
+            self.requests += answer.coded[1]
             failures = self._failures(batch, answer)
         return [*batch.ready, *batch.coming], failures
 
@@ -144,8 +146,9 @@ class Reader:
     def _count(self, part: ReadPart, lane: Lane) -> None:
         pages, plan = len(part.pages), lane.read
         columns = plan.expand(1, part.layers)
-        self.requests += pages * len(columns.key)
-        self.bytes_read += pages * int((columns.stop - columns.start).sum())
+        if lane.format.codec is None:  # else the answer tells
+            self.requests += pages * len(columns.key)
+            self.bytes_read += pages * int((columns.stop - columns.start).sum())
         if part.layers is None:
             self.bytes_headers += pages * len(plan.chunks) * lane.format.header_bytes
             self.bytes_needed += pages * plan.needed

@@ -11,11 +11,12 @@ from unikv.arena import ALIGN, Slot
 from unikv.guard import Pending
 from unikv.kernels.reference import pack
 from unikv.lane import Lane, Selection
+from unikv.matching import fits
 from unikv.orders import Write, WriteDone, WritePage
 from unikv.recent import RecentKeys
 from unikv.reports import Failure, SaveReport
 from unikv.stopwatch import Stopwatch
-from unikv.store import UNKNOWN_SIZE, Records
+from unikv.store import Records
 from unikv.store_call import StoreCall
 
 CANCELLED = "the save was cancelled"
@@ -224,7 +225,7 @@ def find_lacks(
     asked = [at for at in rows if mine[at] or lane.writers == "striped"]
     keys = plan.keys([pages[at] for at in asked])
     sizes = store.stat(keys)
-    wanted = [lane.format.object_bytes(chunk) for chunk in plan.chunks]
+    wanted = [lane.format.object_sizes(chunk) for chunk in plan.chunks]
     row_of = {at: row for row, at in enumerate(rows)}
     lacks: list[Lack] = []
     last_whole = -1
@@ -234,7 +235,7 @@ def find_lacks(
         chunks = [
             c
             for c, cell in enumerate(cells)
-            if sizes[cell] not in (wanted[c], UNKNOWN_SIZE) or keys[cell] in damaged
+            if not fits(sizes[cell], wanted[c]) or keys[cell] in damaged
         ]
         if not chunks:
             last_whole = at

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from unikv.coverage import endpoints, greatest
-from unikv.errors import GridError, SpecError
+from unikv.errors import GridError, MissingExtraError, SpecError
 from unikv.hints import read_hints
 from unikv.lane import Lane
 from unikv.matching import Want, find_gaps, match_prefix
@@ -64,7 +64,7 @@ class Siblings:
                 try:
                     lane = self.own.through(hint.namespace, self._tag_key)
                     fits = lane.read.page_bytes <= self._page_bytes
-                except (GridError, SpecError):
+                except (GridError, MissingExtraError, SpecError):
                     continue  # token phases that do not make up ours, or tags without their key
                 if fits:
                     self._lanes[digest] = lane

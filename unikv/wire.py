@@ -149,8 +149,9 @@ def write_answer(answer: Answer) -> Message:
     """Return an answer as a message."""
     tail = [answer.error, answer.outage, answer.retries]
     match answer:
-        case ReadDone(bad, damaged, seconds):
-            return ["read", [list(one) for one in bad], list(damaged), dict(seconds), *tail]
+        case ReadDone(bad, damaged, seconds, coded):
+            rows = [list(one) for one in bad]
+            return ["read", rows, list(damaged), dict(seconds), list(coded), *tail]
         case WriteDone(stored, existed, written, failed, replaced, seconds):
             counts = [stored, existed, written]
             rows = [list(one) for one in failed]
@@ -167,8 +168,8 @@ def write_answer(answer: Answer) -> Message:
 def read_answer(message: Message) -> Answer:
     """Return the answer of a message."""
     match message:
-        case ["read", bad, damaged, seconds, *tail]:
-            return ReadDone([Bad(*one) for one in bad], damaged, seconds, *tail)
+        case ["read", bad, damaged, seconds, [size, count], *tail]:
+            return ReadDone([Bad(*one) for one in bad], damaged, seconds, (size, count), *tail)
         case ["write", stored, existed, written, failed, replaced, seconds, *tail]:
             rows = [Unwritten(*one) for one in failed]
             return WriteDone(stored, existed, written, rows, replaced, seconds, *tail)

@@ -75,7 +75,7 @@ def test_a_grid_without_heads_has_one_head_a_chunk() -> None:
         ({"spec": STATE, "phases": 2}, "the rows of a state spec do not follow tokens, want 1"),
         ({"spec": SAMPLES["rows"].spec, "phases": 2}, "phases 2: the rows of a rows spec do"),
         ({"spec": SPEC}, "want a KVSpec"),
-        ({"codec": "zstd"}, "codec 'zstd': want one of none"),
+        ({"codec": "lz4"}, "codec 'lz4': want one of none, zstd"),
         ({"tags": "crc32"}, "tags 'crc32': want one of xxh3_64, blake3_keyed"),
         ({"rope": None}, 'rope None: want settings such as .*, or "none"'),
         ({"rope": {}}, "rope {}: want settings"),
