@@ -1,6 +1,6 @@
 """Batch: outcomes of many items, and the checks that every backend makes of one. No storage."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from unikv.errors import StoreError
 from unikv.store import Buffer, Outcome, Outcomes, Span
@@ -36,6 +36,15 @@ def explain(doing: str, cause: Exception) -> StoreError:
     # The frames of a traceback would keep the caller's buffers alive as long as the error.
     error.__cause__ = cause.with_traceback(None)
     return error
+
+
+def raise_outage(asked: int, errors: Collection[StoreError]) -> None:
+    """Raise the first of ``errors`` if they are all of what was ``asked``, and all may pass.
+
+    For `stat`, whose None would say of a store that does not answer that it is empty.
+    """
+    if 0 < asked == len(errors) and all(error.retryable for error in errors):
+        raise next(iter(errors))
 
 
 def item_bytes(buffers: Sequence[Buffer]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from unikv.backends.batch import Batch, span_bytes
+from unikv.backends.batch import Batch, raise_outage, span_bytes
 from unikv.backends.file_names import folder_of
 from unikv.backends.fsspec_calls import FsspecCalls
 from unikv.backends.fsspec_errors import explain_error
@@ -75,7 +75,9 @@ class FsspecStore:
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return each object's size; see `unikv.store.Store.stat`."""
         self._require_open()
-        return self._spread(self._size, keys)
+        found = self._spread(self._size, keys)
+        raise_outage(len(keys), [size for size in found if isinstance(size, StoreError)])
+        return [None if isinstance(size, StoreError) else size for size in found]
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object's file; see `unikv.store.Store.delete`."""
@@ -126,11 +128,11 @@ class FsspecStore:
         path, wanted = self._path(span.key), span_bytes(span)
         return Outcome.OK if read_span(self._calls, path, span, wanted) else Outcome.MISS
 
-    def _size(self, key: str) -> int | None:
+    def _size(self, key: str) -> int | StoreError | None:
         try:
             return self._calls.size(self._path(key))
-        except Exception:  # noqa: BLE001 - it cannot be told
-            return None
+        except Exception as error:  # noqa: BLE001 - file systems raise what they like
+            return self._explained(f"stat {key!r:.200}", error)
 
     # Batches
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from unikv.backends.batch import Batch
+from unikv.backends.batch import Batch, raise_outage
 from unikv.backends.redis_ask import Ask, packed
 from unikv.backends.redis_errors import reason
 from unikv.backends.redis_exchange import Exchange
@@ -71,6 +71,7 @@ class RedisStore:
         sizes: list[int | None] = [None] * len(keys)
         good = [position for position, key in enumerate(keys) if not _flaw(key)]
         found = sizes_of(exchange, [exchange.name(keys[p]) for p in good], quiet=True)
+        raise_outage(len(good), [size for size in found if isinstance(size, StoreError)])
         for position, size in zip(good, found, strict=True):
             if isinstance(size, int):
                 sizes[position] = size

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from unikv.backends.batch import Batch
+from unikv.backends.batch import Batch, raise_outage
 from unikv.backends.s3_bucket import Bucket
 from unikv.backends.s3_credentials import Access, find_access
 from unikv.backends.s3_errors import Fault, S3Error, is_silence
@@ -91,7 +91,9 @@ class S3Store:
             sizes[position] = self._bucket.size(keys[position])
             return Outcome.OK
 
-        self._one_by_one("stat", keys, Batch(len(keys)), look)
+        batch = Batch(len(keys))
+        self._one_by_one("stat", keys, batch, look)
+        raise_outage(len(keys), batch.errors.values())
         return sizes
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
@@ -122,6 +124,7 @@ class S3Store:
         """End the threads; see `unikv.store.Store.close`."""
         self._closed = True
         self._helpers.close()
+        self._bucket.close()
 
     def _one_by_one(
         self, verb: str, keys: Sequence[str], batch: Batch, do: Callable[[int], Outcome]

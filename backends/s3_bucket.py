@@ -143,6 +143,10 @@ class Bucket:
                 client = self._client = self._client or self._ask(self._connect)
         return client
 
+    def close(self) -> None:
+        """Let go of the connections; requests under way hold on to theirs."""
+        self._client = None
+
     def _probe(self) -> bool:
         """Make the probe object; return whether the server said that it was there."""
         try:

@@ -114,7 +114,9 @@ class TieredStore:
         sizes = self._pair.stat_fast(keys)
         missing = [place for place, size in enumerate(sizes) if size is None]
         if missing:
-            slow, _ = try_stat(self._pair.slow, [keys[place] for place in missing])
+            slow, away = try_stat(self._pair.slow, [keys[place] for place in missing])
+            if away is not None and len(missing) == len(keys):
+                raise away  # nothing could be asked
             for place, size in zip(missing, slow, strict=True):
                 sizes[place] = size
         return sizes

@@ -44,7 +44,7 @@ from unikv.streaming import stream_pages, streamed_leg
 from unikv.tags import BLAKE3_KEYED
 from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
 from unikv.topology import Rank
-from unikv.transfers import TOO_MANY, Transfers
+from unikv.transfers import NOT_AFTER, TOO_MANY, Transfers
 
 MAX_PAGE_INDEX = 2**32 - 1
 """Pages before the end of the longest sequence that a header can count."""
@@ -145,7 +145,6 @@ class Client:
         self._close = weakref.finalize(self, _let_go, self._transfers, self._movers, self._pid)
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
         return self
 
     def __exit__(
@@ -154,7 +153,6 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -240,7 +238,8 @@ class Client:
         ticket.gate.when_shut(turn.leave)
 
         def work() -> SaveReport:
-            wait_for(after, call.deadline, call.gate, movers.asleep)
+            if not wait_for(after, call.deadline, call.gate, movers.asleep):
+                return transfers.drop(pages, selections, NOT_AFTER)
             free = ticket.packed
             return transfers.save(pages, selections, start, call, turn, packed=free, wait=False)
 
@@ -299,7 +298,8 @@ class Client:
         ticket.gate.when_shut(turn.leave)
 
         def work() -> LoadReport:
-            wait_for(after, call.deadline, call.gate, movers.asleep)
+            if not wait_for(after, call.deadline, call.gate, movers.asleep):
+                return LoadReport(stopped=NOT_AFTER)
             return transfers.load(pages, selections, call, turn, loader, whole=stream)
 
         if not self._submit(ticket, work, turn.leave):

@@ -22,7 +22,7 @@ from unikv.memory import PAGE, reserve
 from unikv.meters import Meters
 from unikv.orders import Answer, Order, refuse
 from unikv.store import Opener
-from unikv.wire import Link, read_answer, write_order
+from unikv.wire import VERSION, Link, read_answer, write_order
 
 START_S = 30.0
 """Seconds that a new I/O process may take to open the store."""
@@ -71,12 +71,12 @@ class ProcessWorker:
         if not self.lost:
             try:
                 message = self._link.receive(max(0.0, seconds))
+                answer = None if message is None else read_answer(message)
             except OSError:
                 self.close()
             else:
-                if message is not None:
-                    self.busy = False
-                return None if message is None else read_answer(message)
+                self.busy = self.busy and answer is None
+                return answer
         assert self._order is not None
         if self.busy:
             self.busy = False
@@ -116,7 +116,7 @@ class IoHost:
         teller: Teller,
     ) -> None:
         place = [opener.module, opener.function, list(opener.arguments)]
-        self._hello = [place, sys.path, arena.size]
+        self._hello = [VERSION, place, sys.path, arena.size]
         self._arena = arena
         self._path = socket_path
         self._meters = meters
@@ -262,8 +262,9 @@ class IoHost:
 
 
 def _spawn(mode: str, end: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start an I/O process that inherits a socket, and nothing else."""
-    command = [sys.executable, "-P", "-m", "unikv.io_process", mode, str(end.fileno())]
+    """Start an I/O process that inherits a socket, and nothing else; it runs this same code."""
+    start = f"import sys; sys.path[:] = {sys.path!r}; from unikv.io_process import main; main()"
+    command = [sys.executable, "-P", "-c", start, "unikv.io_process", mode, str(end.fileno())]
     return subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs this
         command, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
     )

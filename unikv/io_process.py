@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from unikv.memory import PAGE, attach
 from unikv.orders import refuse
 from unikv.performing import perform
-from unikv.wire import Link, Message, Passages, read_order, write_answer
+from unikv.wire import VERSION, Link, Message, Passages, read_order, write_answer
 
 if TYPE_CHECKING:
     from unikv.store import Store
@@ -36,7 +36,8 @@ class _Guest:
     """One client: its store, its memory, and a thread for each of its workers."""
 
     def __init__(self, control: socket.socket, hello: Message, fds: Sequence[int]) -> None:
-        opener, path, arena_bytes = hello
+        version, opener, path, arena_bytes = hello
+        self._version = version
         sys.path += [entry for entry in path if entry not in sys.path]  # where openers lie
         arena, words = fds
         try:
@@ -57,6 +58,11 @@ class _Guest:
         """Open the store and say how it went; other guests need not wait for a slow one."""
         said: Message = [None]
         try:
+            if self._version != VERSION:
+                raise RuntimeError(  # noqa: TRY301 - told like all that keeps a store from opening
+                    f"it speaks version {VERSION} of its messages, the client {self._version}: "
+                    "want all clients of an I/O process from one version of unikv"
+                )
             store = cast("Store", getattr(import_module(module), function)(*arguments))
             if (register := getattr(store, "register", None)) is not None:
                 register(self._memory)
@@ -225,8 +231,9 @@ def _peer(control: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
-def main(mode: str, fd: int) -> None:
-    """Serve by the socket ``fd``, then end without waiting for what a store still does."""
+def main() -> None:
+    """Serve as the last two arguments say, then end without waiting for what a store still does."""
+    mode, fd = sys.argv[-2], int(sys.argv[-1])
     house = _House()
     end = socket.socket(fileno=fd)
     if mode == "listen":
@@ -240,4 +247,4 @@ def main(mode: str, fd: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main()

@@ -26,6 +26,10 @@ WINDOWS = 4
 """A save is cut into so many windows, unless they would be smaller than `WINDOW_BYTES`."""
 
 
+_OVER = ("timed_out", "breaker_open")
+"""How an order fails that no other order of the same call can do better."""
+
+
 class Lack(NamedTuple):
     """A page of which this rank is to store some chunks."""
 
@@ -77,6 +81,7 @@ class Portion:
             if lost.get(name) == CANCELLED:
                 again.append(row)
             elif name in lost:
+                self.pages += self.lane.writes(pages[row])
                 self.lose(pages, [Lack(row, row, chunks)], lost[name])
             elif self.lane.writes(pages[row]):
                 self.pages += 1
@@ -130,7 +135,7 @@ class Saver:
         much = self.slot.size >= 2 * WINDOW_BYTES or self.slot.size < sum(p.bytes for p in portions)
         room, two = (half, 2) if much and half >= most else (self.slot.size, 1)
         windows = [(p, lacks) for p in portions for lacks in _cut(p, room)]
-        late: str | None = None
+        late = self.call.trouble if self.call.fate in _OVER else None
         for n, (portion, lacks) in enumerate(windows):
             if len(self.under_way) == two:
                 late = late or self._settle()
@@ -182,7 +187,7 @@ class Saver:
         assert isinstance(answer, WriteDone)
         if answer.error is not None:
             portion.lose(self.pages, lacks, answer.error)
-            return answer.error if pending.fate == "timed_out" else None
+            return answer.error if pending.fate in _OVER else None
         portion.stored += answer.stored
         portion.existed += answer.existed
         portion.written += answer.written

@@ -109,7 +109,10 @@ class Records(Protocol):
         ...
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
-        """Return each object's size in bytes, None where there is none (or it cannot be told)."""
+        """Return each object's size in bytes, None where there is none (or it cannot be told).
+
+        Raises `StoreError` where nothing could be asked: a store that is away is not empty.
+        """
         ...
 
 

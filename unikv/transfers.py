@@ -33,6 +33,7 @@ Packed: TypeAlias = Callable[[Sequence[Pending]], None]
 
 ARENA_FULL = "the arena is full"
 SLOTS_BUSY = "another call had not left the same slots before the deadline"
+NOT_AFTER = "what the call was to come after has not happened before the deadline"
 TOO_MANY = "too many calls wait already"
 
 
@@ -88,6 +89,7 @@ class Transfers:
             chunks = range(len(portion.lane.write.chunks))
             lacks = [Lack(n, row, chunks) for n, row in enumerate(selection.rows)]
             portion.lose(pages, lacks, reason)
+            portion.pages = sum(portion.lane.writes(pages[row]) for row in selection.rows)
         return SaveReport.total({portion.lane.name: portion.report() for portion in portions})
 
     def match(self, pages: Sequence[str], call: StoreCall) -> Match:

@@ -34,6 +34,9 @@ from unikv.store import Item
 
 Message: TypeAlias = list[Any]  # Any: what JSON holds
 
+VERSION = 1
+"""Of the messages: another for each change of one. Both ends of a socket must speak the same."""
+
 MOST_BYTES = 1 << 30
 """Bytes of a message; whoever sends more than that is no client of ours."""
 
@@ -125,7 +128,14 @@ def write_order(order: Order) -> Message:
 
 
 def read_order(message: Message, passages: Passages) -> Order:
-    """Return the order of a message."""
+    """Return the order of a message; raises `ConnectionError` where it is none."""
+    try:
+        return _order(message, passages)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ConnectionResetError(f"a message {message[:1]!r:.40}: {error!s:.200}") from error
+
+
+def _order(message: Message, passages: Passages) -> Order:
     match message:
         case ["read", rows, verify]:
             parts = [
@@ -166,7 +176,14 @@ def write_answer(answer: Answer) -> Message:
 
 
 def read_answer(message: Message) -> Answer:
-    """Return the answer of a message."""
+    """Return the answer of a message; raises `ConnectionError` where it is none."""
+    try:
+        return _answer(message)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ConnectionResetError(f"a message {message[:1]!r:.40}: {error!s:.200}") from error
+
+
+def _answer(message: Message) -> Answer:
     match message:
         case ["read", bad, damaged, seconds, [size, count], *tail]:
             return ReadDone([Bad(*one) for one in bad], damaged, seconds, (size, count), *tail)
