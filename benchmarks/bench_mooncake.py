@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,7 +37,9 @@ BATCH = 16384 * KIB  # bytes in one call, before the other side takes its turn
 EDGE = 4 * KIB  # a header
 WANT = 0.95
 
-Side: TypeAlias = Callable[[], None]
+PAGES, CHUNKS = 15_625, 8  # a million tokens
+
+Side: TypeAlias = Callable[[], object]
 
 
 class Times(NamedTuple):
@@ -67,8 +70,8 @@ class Row(NamedTuple):
         good = "yes" if ratio >= WANT else "NO"
         return (
             f"{self.name:<18} {self.size // KIB:>5} KiB"
-            f"  bare {self.moved / bare / 1e6:>5.0f} MB/s, CPU {1e6 * cpu_bare / mib:>4.0f} us/MiB"
-            f"  store {self.moved / store / 1e6:>5.0f} MB/s, CPU {1e6 * cpu_store / mib:>4.0f} us/MiB"
+            f"  bare {self.moved / bare / 1e6:>5.0f} MB/s, {1e6 * cpu_bare / mib:>4.0f} us CPU/MiB"
+            f"  store {self.moved / store / 1e6:>5.0f} MB/s, {1e6 * cpu_store / mib:>4.0f}"
             f"  ratio {ratio:.3f} of {len(self.bare)} pairs"
             f"  want {WANT:.2f}: {good}"
         )
@@ -228,6 +231,29 @@ def measure(case: Case, rounds: int) -> list[Row]:
     return rows
 
 
+def match(store: MooncakeStore, asking: MooncakeStore | None) -> None:
+    """Time how long it takes to look for the chunks of many pages, all of them stored."""
+    ends = "0" * 32
+    keys = [
+        f"{page:064x}_{ends}_L0-15_H{chunk}" for page in range(PAGES) for chunk in range(CHUNKS)
+    ]
+    data = os.urandom(512)
+    for at in range(0, len(keys), 1000):
+        if not store.put([Item(key, [data]) for key in keys[at : at + 1000]]).ok:
+            raise SystemExit("put")
+    native: Any = store._native  # noqa: SLF001 - the bare call
+    calls: dict[str, Callable[[], object]] = {
+        "bare batch_get_replica_desc": lambda: native.batch_get_replica_desc(keys),
+        "stat": lambda: store.stat(keys),
+    }
+    if asking:
+        calls["stat by the HTTP server, no leases"] = lambda: asking.stat(keys)
+    for name, call in calls.items():
+        seconds = min(time_of(call).wall for _ in range(5))
+        print(f"{name}: {len(keys)} keys, {PAGES} pages of {CHUNKS}: {seconds * 1e3:.0f} ms")
+    native.remove_all(True)  # noqa: FBT003 - by force
+
+
 def environment() -> str:
     """Say what the figures were taken on."""
     cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
@@ -239,17 +265,17 @@ def environment() -> str:
 
 
 @contextlib.contextmanager
-def cluster(master: str | None) -> Iterator[str]:
-    """Yield the URL of a master; start one if none is given."""
+def cluster(master: str | None) -> Iterator[tuple[str, str | None]]:
+    """Yield URLs of a master, the other with its HTTP server; start one if none is given."""
     if master:
-        yield f"mooncake://{master}"
+        yield f"mooncake://{master}", None
         return
     with tempfile.TemporaryDirectory() as log:
         started = MooncakeCluster(Path(log))
         try:
             started.start_master()
             started.start_owner(256 << 20)
-            yield started.url()
+            yield started.url(), started.url(admin=started.admin)
         finally:
             started.close()
 
@@ -259,17 +285,25 @@ def main() -> None:
     parser.add_argument("--master", help="HOST:PORT; every object of it is removed")
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
+    if find_spec("mooncake") is None:
+        print("mooncake is not installed: see docs/mooncake.md")
+        return
     print(environment())
     gc.disable()  # as timeit does: it would strike either side at random
-    with cluster(options.master) as url:
+    with cluster(options.master) as (url, with_admin):
         store = open_store(url)
+        asking = open_store(with_admin) if with_admin else None
         assert isinstance(store, MooncakeStore)
+        assert asking is None or isinstance(asking, MooncakeStore)
         arena = memoryview(mmap.mmap(-1, 2 * BATCH))
         arena[:BATCH] = os.urandom(BATCH)
         store.register(arena)
         for size in SIZES:
             print(*measure(Case(store, size, arena), options.rounds), sep="\n", flush=True)
+        match(store, asking)
         store.close()
+        if asking:
+            asking.close()
 
 
 if __name__ == "__main__":
