@@ -6,14 +6,21 @@ from contextlib import closing
 from pathlib import Path
 
 from unikv.backends.batch import Batch, explain
+from unikv.backends.file_bound import Bound
+from unikv.backends.file_direct import Direct
+from unikv.backends.file_fault import said_right
 from unikv.backends.file_folders import Folders, sync_folder
+from unikv.backends.file_limits import Limits
 from unikv.backends.file_list import entries
 from unikv.backends.file_names import folder_of
 from unikv.backends.file_read import NONE_THERE, read_spans
+from unikv.backends.file_size import room_of
 from unikv.backends.file_temp import TempFolders, ensure_parent, sweep
+from unikv.backends.file_url import Options, parse_options, url_of
+from unikv.backends.file_usage import Usage, count
 from unikv.backends.file_write import NO_FILE, Writer, size_of
 from unikv.backends.url import StoreUrl
-from unikv.errors import KeyFormatError, StoreError, UrlError
+from unikv.errors import KeyFormatError, StoreError
 from unikv.store import Entry, Item, Opener, Outcome, Outcomes, Span
 
 
@@ -25,47 +32,76 @@ class FileStore:
         durable: whether what this store writes outlives a loss of power (fsync of file and
             folder); nothing is said of an object that another wrote, which `put` finds there.
         readonly: make and change nothing, in a folder that need not be writable: every item of a
-            `put` or `delete` fails, and `sweep` raises.
+            `put` or `delete` fails, and `sweep` raises. Goes with no bound.
+        direct: read and write past the page cache (O_DIRECT) where the file system can;
+            `direct_note` says so where it cannot.
+        max_bytes: bound on the room that objects take, in whole blocks of 4 KiB. What was
+            requested longest ago is evicted, by a process that the first writer starts. All that
+            share a root share its usage, and the smallest bound wins. None: no bound.
+        min_free: bytes that shall stay free on the disk, whoever fills it. None: no floor.
 
     Raises:
         StoreError: ``root`` cannot be made, is no folder, or cannot be written to; if
-            ``readonly``: there is no such folder, or it cannot be read.
+            ``readonly``: there is no such folder, it cannot be read, or a bound is given.
     """
 
     def __init__(
-        self, root: str | os.PathLike[str], *, durable: bool = False, readonly: bool = False
+        self,
+        root: str | os.PathLike[str],
+        *,
+        durable: bool = False,
+        readonly: bool = False,
+        direct: bool = False,
+        max_bytes: int | None = None,
+        min_free: int | None = None,
     ) -> None:
+        self._options = Options(durable, readonly, direct, max_bytes, min_free)
         try:
+            limits = _check_limits(self._options)
             self.root = os.path.realpath(root)
             self.root.encode()  # paths are handed on as UTF-8
             (_require if readonly else _prepare)(Path(self.root))
+            self._bound = Bound(self.root, limits) if limits else None
         except (OSError, ValueError) as error:  # ValueError: NUL, or not UTF-8
             raise explain(f"open file store {os.fspath(root)!r:.300}", error) from error
-        self._durable = durable
-        self._readonly = readonly
+        self._direct = Direct() if direct else None
         self._temps = TempFolders(self.root)
         self._closed = False
 
     def __repr__(self) -> str:
-        readonly = ", readonly=True" if self._readonly else ""
-        return f"FileStore({self.root!r}, durable={self._durable}{readonly})"
+        return f"FileStore({self.root!r}, {self._options!r})"
+
+    @property
+    def opener(self) -> Opener:
+        """How another process opens an equal store."""
+        return Opener("unikv.registry", "open_store", [url_of(self.root, self._options)])
+
+    @property
+    def direct_note(self) -> str | None:
+        """Why a store with ``direct`` goes through the page cache; None while it does not."""
+        return self._direct.note if self._direct else None
 
     def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
-        """Store each object as a file of its own; see `unikv.store.Store.put`."""
+        """Store each object as a file of its own; see `unikv.store.Store.put`.
+
+        With a bound, one that is larger than all of it fails, and a full disk is made room on.
+        """
         self._require_open()
-        if self._readonly:
+        if self._options.readonly:
             return self._refuse("put", [item.key for item in items])
         batch = Batch(len(items))
-        writer = Writer(self.root, self._temps, durable=self._durable)
+        durable, bound = self._options.durable, self._bound
+        writer = Writer(self.root, self._temps, durable=durable, direct=self._direct)
+        put = bound.putter(writer) if bound else writer.put
         written: dict[str, list[int]] = {}
         for position, (key, buffers) in enumerate(items):
             try:
-                code = writer.put(key, buffers, replace=replace)
+                code = put(key, buffers, replace=replace)
             except (OSError, KeyFormatError) as error:
-                batch.fail(position, f"put {key!r:.200}", error)
+                batch.fail(position, f"put {key!r:.200}", said_right(error))
                 continue
             batch.codes[position] = code
-            if self._durable and code is Outcome.OK:
+            if durable and code is Outcome.OK:
                 written.setdefault(folder_of(key), []).append(position)
         for folder, positions in written.items():
             try:
@@ -82,7 +118,8 @@ class FileStore:
         """
         self._require_open()
         batch = Batch(len(spans))
-        read_spans(self.root, spans, batch)
+        size_of = self._bound.sizer() if self._bound else None
+        read_spans(self.root, spans, batch, size_of=size_of, direct=self._direct)
         return batch.outcomes()
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
@@ -94,16 +131,16 @@ class FileStore:
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object's file; see `unikv.store.Store.delete`."""
         self._require_open()
-        if self._readonly:
+        if self._options.readonly:
             return self._refuse("delete", keys)
         batch = Batch(len(keys))
         with closing(Folders(self.root)) as folders:
             for position, key in enumerate(keys):
                 try:
-                    if not _delete(folders, key):
+                    if not _delete(folders, key, self._bound):
                         batch.codes[position] = Outcome.MISS
                 except (OSError, KeyFormatError) as error:
-                    batch.fail(position, f"delete {key!r:.200}", error)
+                    batch.fail(position, f"delete {key!r:.200}", said_right(error))
         return batch.outcomes()
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -121,15 +158,30 @@ class FileStore:
         """
         self._require_open()
         try:
-            if self._readonly:
+            if self._options.readonly:
                 raise _no_writing()
             return sweep(self.root)
         except OSError as error:
             raise explain(f"sweep {self.root!r}", error) from error
 
+    def usage(self) -> Usage:
+        """Count what lies beneath the root, which takes as long as listing it.
+
+        Raises:
+            StoreError: the record of usage cannot be read.
+        """
+        self._require_open()
+        try:
+            counted = count(self.root)
+            return self._bound.complete(counted) if self._bound else counted
+        except OSError as error:
+            raise explain(f"count {self.root!r}", error) from error
+
     def close(self) -> None:
-        """Let go of the temporary folder; see `unikv.store.Store.close`."""
+        """End eviction by this process, let go of the temporary folder; see `Store.close`."""
         self._closed = True
+        if self._bound:
+            self._bound.close()
         self._temps.close()
 
     def _refuse(self, verb: str, keys: Sequence[str]) -> Outcomes:
@@ -145,17 +197,24 @@ class FileStore:
 
 
 def open_url(url: StoreUrl) -> FileStore:
-    """Open ``file:///path``, with ``durable=1`` if stored objects shall outlive a power loss.
+    """Open ``file:///path`` with the options of `FileStore` of the same names.
 
-    With ``readonly=1`` nothing can be stored, and no folder is made.
+    Sizes may have units: 10GB is 10^10 bytes, 10GiB and 10G are 10 * 2^30.
     """
-    if url.authority or not url.path.strip("/"):
-        raise UrlError(
-            f"store URL {url.shown!r:.200}: want file:/// and the absolute path of a folder, "
-            "as in file:///var/kv; hosts and relative paths are not for it"
-        )
-    url.refuse_options_except("durable", "readonly")
-    return FileStore(url.path, durable=url.flag("durable"), readonly=url.flag("readonly"))
+    return FileStore(url.path, **parse_options(url)._asdict())
+
+
+def _check_limits(options: Options) -> Limits | None:
+    """Return the bounds of a store, None if it has none."""
+    limits = Limits(options.max_bytes, options.min_free)
+    for name, value in limits._asdict().items():
+        if value is not None and value <= 0:
+            raise StoreError(f"{name} is {value}: want bytes, more than 0")
+    if limits == Limits():
+        return None
+    if options.readonly:
+        raise StoreError("it is read-only, and a bound means to evict: want one of the two")
+    return limits
 
 
 def _prepare(root: Path) -> None:
@@ -192,7 +251,7 @@ def _stat(folders: Folders, key: str) -> int | None:
     return None if size == NO_FILE else size
 
 
-def _delete(folders: Folders, key: str) -> bool:
+def _delete(folders: Folders, key: str, bound: Bound | None) -> bool:
     """Remove an object's file; return whether it was there."""
     fd = folders.open(key)
     if fd < 0:
@@ -200,7 +259,15 @@ def _delete(folders: Folders, key: str) -> bool:
             return False
         raise OSError(-fd, os.strerror(-fd))
     try:
+        room = _room(fd, key) if bound else 0
         os.unlink(key, dir_fd=fd)
     except FileNotFoundError:
         return False
+    if bound:
+        bound.deleted(folder_of(key), room)
     return True
+
+
+def _room(fd: int, key: str) -> int:
+    """Return what room an object in an open folder takes."""
+    return room_of(max(size_of(os.stat(key, dir_fd=fd, follow_symlinks=False)), 0))

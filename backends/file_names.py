@@ -11,8 +11,12 @@ from unikv.store import KEY_BYTES, check_key
 
 OTHERS = "_"
 TEMPORARY = ".tmp"  # no key begins with a dot
+PAGE_DIGITS = 64
+"""How many hex digits a page's hash has, with which its keys begin."""
 
-_is_page_key = re.compile(rf"[0-9a-f]{{64}}+[0-9A-Za-z_.-]{{0,{KEY_BYTES - 64}}}+\Z").match
+_is_page_key = re.compile(
+    rf"[0-9a-f]{{{PAGE_DIGITS}}}+[0-9A-Za-z_.-]{{0,{KEY_BYTES - PAGE_DIGITS}}}+\Z"
+).match
 _FOLDER = re.compile(r"[0-9a-f]{2}\Z")
 
 
@@ -37,6 +41,11 @@ def path_of(root: str, key: str) -> bytes:
     if _is_page_key(key):  # most are: `folder_of`, without the call
         return f"{root}/{key[:2]}/{key[2:4]}/{key}".encode()
     return f"{root}/{folder_of(key)}/{key}".encode()
+
+
+def is_folder(name: str) -> bool:
+    """Return whether a name is one of a folder that keys with a page's hash lie in."""
+    return _FOLDER.match(name) is not None
 
 
 def folders_for(names: Iterable[str], prefix: str, depth: int) -> Iterator[str]:

@@ -3,9 +3,11 @@
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unikv.backends.batch import Batch, short_object, span_bytes
+from unikv.backends.file_direct import Direct
+from unikv.backends.file_fault import said_right
 from unikv.backends.file_names import path_of
 from unikv.backends.linux import READ, try_open
 from unikv.backends.vector import read_into
@@ -15,11 +17,26 @@ from unikv.store import Outcome, Span
 NONE_THERE = (-errno.ENOENT, -errno.ENOTDIR)
 
 
-def read_spans(root: str, spans: Sequence[Span], batch: Batch) -> None:
+def read_spans(
+    root: str,
+    spans: Sequence[Span],
+    batch: Batch,
+    *,
+    size_of: Callable[[int], int] | None = None,
+    direct: Direct | None = None,
+) -> None:
     """Fill the views of spans, and note in ``batch`` what became of each.
 
     Spans of one key in a row share one open file, thus one version of it.
+
+    Args:
+        root: the folder that the keys' files lie beneath.
+        spans: what to read.
+        batch: takes the outcomes.
+        size_of: tells the size of a file that is open, once for each that is opened.
+        direct: how to read past the page cache, if so.
     """
+    plain = direct is None
     held: str | None = None  # the key whose file is open
     fd, size = -1, 0
     try:
@@ -30,24 +47,25 @@ def read_spans(root: str, spans: Sequence[Span], batch: Batch) -> None:
                     last, fd, held = fd, -1, None
                     if last >= 0:
                         os.close(last)
-                    fd = try_open(path, READ)
+                    fd = direct.open(path) if direct else try_open(path, READ)
                     if fd < 0:
                         batch.codes[position] = _miss(fd, spans[position])
                         continue
                     # Tells the size at a quarter of what fstat costs. A pipe has no end to seek, a
                     # folder no bytes to read, a device is empty: none of them passes for an object.
-                    size = os.lseek(fd, 0, os.SEEK_END)
+                    size = size_of(fd) if size_of else os.lseek(fd, 0, os.SEEK_END)
                     held = key
                 # The common case, checked in line: calls would cost a tenth of a 64 KiB read.
                 view_bytes = into[0].nbytes if len(into) == 1 else -1
                 if not (
-                    0 <= start < stop <= size
+                    plain
+                    and 0 <= start < stop <= size
                     and view_bytes == stop - start
                     and os.preadv(fd, into, start) == view_bytes
                 ):
-                    _read(fd, spans[position], size)
+                    _read(fd, spans[position], size, direct)
             except (OSError, KeyFormatError) as error:
-                batch.fail(position, f"get {key!r:.200}", error)
+                batch.fail(position, f"get {key!r:.200}", said_right(error))
             except BufferError as error:
                 batch.fail(position, f"get {key!r}: want writable contiguous views", error)
     finally:
@@ -63,7 +81,7 @@ def _miss(number: int, span: Span) -> Outcome:
     raise OSError(-number, os.strerror(-number))
 
 
-def _read(fd: int, span: Span, size: int) -> None:
+def _read(fd: int, span: Span, size: int, direct: Direct | None) -> None:
     """Fill the views of a span from an open file of ``size`` bytes, in as many calls as it takes.
 
     Raises:
@@ -76,5 +94,7 @@ def _read(fd: int, span: Span, size: int) -> None:
     if not want:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise StoreError("it is no regular file")
-    elif read_into(fd, into, want, start) != want:  # cut off since it was opened
+    elif (direct.read if direct else read_into)(
+        fd, into, want, start
+    ) != want:  # cut off since it was opened
         raise short_object(os.lseek(fd, 0, os.SEEK_END), start, stop)

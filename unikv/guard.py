@@ -127,12 +127,12 @@ class Guard:
         """Note an order without an answer; return a sentence on it."""
         now, verb = monotonic(), _VERBS[type(order)]
         self.meters.count("unikv_io_orders_total", verb=verb, outcome="timed_out")
-        reason = f"no answer to {verb} within {deadline - begun:.3g} s"
+        reason = f"no answer to {verb} within {max(0.0, deadline - begun):.3g} s"
         self._count_arena()
         self.teller.tell(
             "timed_out",
             call=verb,
-            deadline_s=round(deadline - begun, 3),
+            deadline_s=round(max(0.0, deadline - begun), 3),
             quarantined_bytes=self.arena.quarantined,
         )
         if self._breaker.timed_out(begun, now, reason):

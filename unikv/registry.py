@@ -56,7 +56,9 @@ def open_store(url: str) -> Store:
     ``memory://``                    a new, empty `MemoryStore` of this process
     ``file:///path``                 a `FileStore`; ``?durable=1`` outlives a loss of
                                      power, ``?readonly=1`` changes nothing and makes
-                                     no folder
+                                     no folder, ``?direct=1`` goes past the page cache,
+                                     ``?max_bytes=200GB`` and ``?min_free=10GB`` evict
+                                     what was requested longest ago
     ``s3://bucket/prefix``           S3 and what speaks like it
     ``redis://host:6379/0``          Redis or Valkey; ``rediss://`` by TLS, ``unix://``
                                      by a socket file

@@ -1,0 +1,158 @@
+"""Bound: what a store says to those who keep its root within bounds. It evicts nothing itself."""
+
+import errno
+import os
+import stat
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from unikv.backends.batch import item_bytes
+from unikv.backends.file_cells import cell_of
+from unikv.backends.file_evict_table import Table
+from unikv.backends.file_keeper import Keeper
+from unikv.backends.file_limits import Limits
+from unikv.backends.file_usage import Usage
+from unikv.backends.file_write import Writer
+from unikv.backends.linux import READ, try_open
+from unikv.store import Buffer, Outcome
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TOUCH_S = 60.0
+"""How old what a file says of its last request may be, at most."""
+_TOUCH_SHARE = 20  # ... and at most one part of so many of the age at which objects go
+_FIRST_TOUCH_S = 1.0  # ... while nobody knows that age
+_LOOK_S = 1.0
+
+
+class Bound:
+    """The bounds of one store's root, for all processes that share the store by a fork.
+
+    Raises:
+        StoreError: the root's ledger cannot be made.
+    """
+
+    def __init__(self, root: str, limits: Limits) -> None:
+        self.root = root
+        self._limits = limits
+        self._keepers: dict[int, Keeper] = {}  # by process: threads and locks do not fork
+        self._touch_s = _FIRST_TOUCH_S
+        self._look_at = 0.0
+        self.keeper()
+
+    def keeper(self) -> Keeper:
+        """Return this process's keeper."""
+        pid = os.getpid()
+        found = self._keepers.get(pid)
+        if found is None:
+            keeper = Keeper(self.root, self._limits)
+            found = self._keepers.setdefault(pid, keeper)
+            if found is keeper:
+                weakref.finalize(self, keeper.end)
+            for parent in [other for other in self._keepers if other != pid]:
+                if lost := self._keepers.pop(parent, None):
+                    lost.abandon()
+        return found
+
+    def putter(self, writer: Writer) -> "Put":
+        """Return what stores objects through a writer, one at a time, and counts them."""
+        return Put(self, self.keeper(), writer)
+
+    def deleted(self, folder: str, room: int) -> None:
+        """Count an object that was removed from a folder of the root."""
+        self.keeper().ledger.add(cell_of(f"/{folder}/".encode(), 0), -room)
+
+    def sizer(self) -> Callable[[int], int]:
+        """Return what tells the size of a file that is open, and notes that it was requested."""
+        now = time.time()
+        if not 0 <= now - self._look_at < _LOOK_S:
+            self._look_at = now
+            with suppress(OSError):
+                self._touch_s = _touch_after(self.keeper().ledger.table())
+        youngest = now - self._touch_s
+
+        def size_of(fd: int) -> int:
+            found = os.fstat(fd)
+            if not youngest < found.st_mtime <= now + _TOUCH_S and stat.S_ISREG(found.st_mode):
+                with suppress(OSError):  # not ours, or a file system gone read-only: it is read
+                    os.utime(fd)
+            return found.st_size
+
+        return size_of
+
+    def refresh(self, path: bytes) -> None:
+        """Note that an object was requested: its writer found it there."""
+        fd = try_open(path, READ)
+        if fd >= 0:
+            try:
+                self.sizer()(fd)
+            finally:
+                os.close(fd)
+
+    def complete(self, counted: Usage) -> Usage:
+        """Add to what was counted what this process knows and did.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        keeper = self.keeper()
+        reading = keeper.ledger.read()
+        return counted._replace(
+            estimate=reading.bytes,
+            evicted=reading.evicted,
+            stuck=reading.stuck,
+            fault=keeper.child.fault,
+        )
+
+    def close(self) -> None:
+        """End what this process does for the bounds."""
+        keeper = self._keepers.pop(os.getpid(), None)
+        if keeper is not None:
+            keeper.end()
+
+
+class Put:
+    """Stores objects through one writer, within bounds, for one batch."""
+
+    __slots__ = ("_bound", "_keeper", "_root_bytes", "_writer")
+
+    def __init__(self, bound: Bound, keeper: Keeper, writer: Writer) -> None:
+        self._bound = bound
+        self._keeper = keeper
+        self._writer = writer
+        self._root_bytes = len(bound.root.encode())
+
+    def __call__(self, key: str, buffers: Sequence[Buffer], *, replace: bool) -> Outcome:
+        """Store one object, and count it; see `Writer.put`. A full disk is made room on, once.
+
+        Raises:
+            StoreError: it is larger than the bound, or the store is full and nothing can go.
+        """
+        writer, size = self._writer, item_bytes(buffers)
+        self._keeper.admit(size)
+        try:
+            code = writer.put(key, buffers, replace=replace)
+        except OSError as error:
+            if error.errno not in _FULL or not self._keeper.make_room(size):
+                raise
+            code = self._put_again(key, buffers, replace=replace)
+        if code is Outcome.OK:
+            self._keeper.stored(cell_of(writer.path, self._root_bytes), writer.grown)
+        else:
+            self._bound.refresh(writer.path)
+        return code
+
+    def _put_again(self, key: str, buffers: Sequence[Buffer], *, replace: bool) -> Outcome:
+        try:
+            code = self._writer.put(key, buffers, replace=replace)
+        except OSError as error:
+            self._keeper.note_room(full=error.errno in _FULL)
+            raise
+        self._keeper.note_room(full=False)
+        return code
+
+
+def _touch_after(table: Table) -> float:
+    """Return after how many seconds a request of the same object is noted anew."""
+    return min(table.horizon / _TOUCH_SHARE, _TOUCH_S) if table.horizon else _FIRST_TOUCH_S

@@ -1,0 +1,286 @@
+"""Ledger: how many bytes lie beneath a root, known to all its processes without a scan.
+
+In ``.usage/`` each process keeps a record of what it added and took, and a table says what each
+cell held, less the records, when somebody last looked. Their sum is what lies there now. The truth
+is the folders: every look at a cell replaces its row, and a table that is lost or damaged is a
+table of cells that nobody knows. It evicts nothing.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from unikv.backends.batch import explain
+from unikv.backends.file_cells import CELLS
+from unikv.backends.file_evict_record import (
+    EVICTED,
+    FIRST_CELL,
+    ROWS,
+    STUCK,
+    Record,
+    is_record,
+    lock_of_dead,
+    read_rows,
+)
+from unikv.backends.file_evict_table import LARGEST, Row, Table, pack_table, parse_table
+from unikv.backends.file_folders import names_in
+from unikv.backends.file_names import OTHERS, is_folder
+from unikv.backends.linux import FOLDER, open_path
+
+USAGE = ".usage"  # no key begins with a dot
+_LOCK, _TABLE = "lock", "table"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Reading(NamedTuple):
+    """What the ledger says at one moment."""
+
+    bytes: int  # beneath the root, as near as it is known; not below 0
+    balance: int  # the same sum, which is below 0 where the ledger is wrong
+    records: int  # processes that count, and dead ones that nobody took over yet
+    evicted: int  # objects so far
+    stuck: int  # how often a file could not be removed
+    table: Table
+
+
+class Held(NamedTuple):
+    """What a look found in one cell, with what the records said of it before and after."""
+
+    bytes: int
+    pages: int
+    before: int
+    after: int
+
+
+class Ledger:
+    """One process's hold on the ledger of a root. Its threads share it; a fork must not.
+
+    Raises:
+        StoreError: its folder cannot be made, is a link, or takes no locks.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._path = f"{root}/{USAGE}".encode()
+        self._record: Record | None = None
+        self._making = threading.Lock()
+        self._closed = False
+        try:
+            with suppress(FileExistsError):
+                Path(os.fsdecode(self._path)).mkdir(0o700)
+            with self.hold() as held:
+                if held and not any(
+                    is_folder(found.name) or found.name == OTHERS for found in Path(root).iterdir()
+                ):
+                    self._begin()
+        except OSError as error:
+            doing = f"{root}/{USAGE}, want a folder that takes locks and is no link"
+            raise explain(doing, error) from error
+
+    def add(self, cell: int, delta: int) -> None:
+        """Count bytes that this process stored in a cell, or with a minus took from it.
+
+        Where that cannot be written, the next look at the cell finds them.
+        """
+        if not self._closed:
+            try:
+                self._mine().add(cell, delta)
+            except OSError:
+                self._let_go()
+
+    def count(self, *, evicted: int = 0, stuck: int = 0) -> None:
+        """Count objects that this process evicted, and files that it could not remove."""
+        with suppress(OSError):
+            for row, times in ((EVICTED, evicted), (STUCK, stuck)):
+                if times:
+                    self._mine().count(row, times)
+
+    def read(self) -> Reading:
+        """Add up what lies beneath the root.
+
+        Raises:
+            OSError: the ledger cannot be read.
+        """
+        with self._folder() as folder:
+            names = [name for name in names_in(folder) if is_record(name)]
+            heads = {name: self._heads(folder, name) for name in names}
+            # Read last: a record that went meanwhile stands in it, one that still is there does
+            # not count if it stands in it.
+            table = self._table(folder)
+        record = self._record
+        if record is not None and record.name not in heads:  # somebody cleared the folder
+            self._let_go()
+        live = [rows for name, rows in heads.items() if name not in table.folded]
+        total, evicted, stuck = (sum(rows[row] for rows in live) for row in range(FIRST_CELL))
+        balance = table.bytes + total
+        evicted, stuck = table.evicted + evicted, table.stuck + stuck
+        return Reading(max(balance, 0), balance, len(live), evicted, stuck, table)
+
+    def table(self) -> Table:
+        """Return the table alone."""
+        with self._folder() as folder:
+            return self._table(folder)
+
+    def said_of(self, cells: Sequence[int]) -> list[int]:
+        """Return what all records say of some cells now. Only who holds the lock may."""
+        said = [0] * len(cells)
+        with self._folder() as folder:
+            for name in filter(is_record, names_in(folder)):
+                for place, value in enumerate(
+                    self._known(folder, name, [FIRST_CELL + cell for cell in cells])
+                ):
+                    said[place] += value
+        return said
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Hold the one lock of the root, without waiting for it; yield whether it is held."""
+        with self._folder() as folder:
+            lock = os.open(_LOCK, _FLAGS, 0o600, dir_fd=folder)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a forked child may hold the file open, too
+        finally:
+            os.close(lock)
+
+    def note_looks(self, found: Mapping[int, Held]) -> None:
+        """Write what looks at cells found. Only who holds the lock may.
+
+        What came or went during a look may stand in it or not: half of it is taken.
+        """
+        rows = {
+            cell: (held.bytes - (held.before + held.after) // 2, held.pages)
+            for cell, held in found.items()
+        }
+        self._change(lambda table: table.looked(rows))
+
+    def note_horizon(self, seconds: float) -> None:
+        """Write at which age objects are evicted now. Only who holds the lock may."""
+        self._change(lambda table: replace(table, horizon=seconds))
+
+    def forget(self) -> None:
+        """Write that no cell is known. Only who holds the lock may."""
+        self._change(Table.forgotten)
+
+    def fold(self) -> int:
+        """Take over the records of dead processes. Only who holds the lock may.
+
+        Returns:
+            How many there were.
+        """
+        with self._folder() as folder:
+            names = [name for name in names_in(folder) if is_record(name.removesuffix(".new"))]
+            mine = self._record.name if self._record else ""
+            return sum(self._fold_one(folder, name) for name in names if name != mine)
+
+    def close(self) -> None:
+        """Leave this process's record to the others; what it counts from now on is lost."""
+        self._closed = True
+        self._let_go()
+
+    def abandon(self) -> None:
+        """Let go of the parent's record in a forked child, where its locks may be held for ever."""
+        if self._record is not None:
+            self._record.abandon()
+
+    def _begin(self) -> None:
+        """Write the table of a root that holds nothing yet: there is nothing to find out."""
+        with self._folder() as folder:
+            if not any(map(is_record, names_in(folder))) and not self._table(folder).known:
+                self._write(folder, Table().looked(dict.fromkeys(range(CELLS), (0, 0))))
+
+    def _mine(self) -> Record:
+        """Return this process's record, made at the first call."""
+        record = self._record
+        if record is None:
+            with self._making, self._folder() as folder:
+                record = self._record = self._record or Record(folder)
+        return record
+
+    def _let_go(self) -> None:
+        with self._making:
+            record, self._record = self._record, None
+        if record is not None:
+            record.close()
+
+    def _fold_one(self, folder: int, name: str) -> bool:
+        lock = lock_of_dead(folder, name)
+        if lock is None:
+            return False
+        try:
+            table = self._table(folder)
+            if is_record(name) and name not in table.folded:
+                head = self._heads(folder, name)
+                values = read_rows(folder, name, range(FIRST_CELL, ROWS))
+                rows = [
+                    # A row that is damaged says nothing: somebody has to look at its cell again.
+                    Row() if value is None else row._replace(bytes=row.bytes + value)
+                    for row, value in zip(table.rows, values, strict=True)
+                ]
+                there = [other for other in table.folded if other in names_in(folder)]
+                table = replace(
+                    table,
+                    rows=rows,
+                    evicted=table.evicted + max(head[EVICTED], 0),
+                    stuck=table.stuck + max(head[STUCK], 0),
+                    folded=[*there, name],
+                )
+                self._write(folder, table)
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(lock)
+        return True
+
+    def _change(self, change: Callable[[Table], Table]) -> None:
+        with self._folder() as folder:
+            self._write(folder, change(self._table(folder)))
+
+    def _write(self, folder: int, table: Table) -> None:
+        new = f"{_TABLE}.new"
+        fd = os.open(new, _FLAGS | os.O_TRUNC, 0o600, dir_fd=folder)
+        try:
+            os.pwrite(fd, pack_table(table), 0)
+        finally:
+            os.close(fd)
+        os.rename(new, _TABLE, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _table(self, folder: int) -> Table:
+        """Return the table, or the one of somebody who knows nothing."""
+        try:
+            fd = os.open(_TABLE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except OSError:
+            return Table()
+        try:
+            return parse_table(os.pread(fd, LARGEST + 1, 0)) or Table()
+        finally:
+            os.close(fd)
+
+    def _heads(self, folder: int, name: str) -> list[int]:
+        """Return the rows before those of cells; damaged and missing ones say nothing."""
+        return self._known(folder, name, range(FIRST_CELL))
+
+    def _known(self, folder: int, name: str, rows: Sequence[int]) -> list[int]:
+        try:
+            return [value or 0 for value in read_rows(folder, name, rows)]
+        except OSError:
+            return [0] * len(rows)
+
+    @contextmanager
+    def _folder(self) -> Iterator[int]:
+        fd = open_path(self._path, FOLDER)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
