@@ -7,6 +7,7 @@ load: page hashes → plan_read → store.get → verify → unpack → PagedCac
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -44,7 +45,7 @@ from unikv.streaming import stream_pages, streamed_leg
 from unikv.tags import BLAKE3_KEYED
 from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
 from unikv.topology import Rank
-from unikv.transfers import NOT_AFTER, TOO_MANY, Transfers
+from unikv.transfers import TOO_MANY, Transfers
 
 MAX_PAGE_INDEX = 2**32 - 1
 """Pages before the end of the longest sequence that a header can count."""
@@ -107,7 +108,7 @@ class Client:
         numa_node: int | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        check_options(store, rank, writers, staging_bytes, deadline_s, io_threads)
+        check_options(store, rank, writers, staging_bytes, deadline_s, io_threads, on_event)
         named = name_components(components, pool, drafters)
         layers = model_layers(named, drafters)
         self._lanes = [
@@ -139,8 +140,9 @@ class Client:
         guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, on_event)
         if any(lane.pool.on_gpu for lane in self._lanes):
             guard.arena.pin()
-        self._movers = movers = Movers(MOVERS, MOST_WAITING)
-        self._transfers = Transfers(guard, self._lanes, others, verify=verify, asleep=movers.asleep)
+        self._movers = Movers(MOVERS, MOST_WAITING)
+        asleep = self._movers.asleep
+        self._transfers = Transfers(guard, self._lanes, others, verify=verify, asleep=asleep)
         self._pid = os.getpid()
         self._close = weakref.finalize(self, _let_go, self._transfers, self._movers, self._pid)
 
@@ -232,16 +234,14 @@ class Client:
         check_after(after)
         selections = self._to_store(pages, slots, start, endpoints)
         pages, transfers, ticket = list(pages), self._transfers, SaveTicket()
-        movers = self._movers
         call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=False)
         ticket.gate.when_shut(turn.leave)
+        comes = partial(wait_for, after, call.deadline, call.gate, self._movers.asleep)
+        save = partial(transfers.save, comes=comes, packed=ticket.packed, wait=False)
 
         def work() -> SaveReport:
-            if not wait_for(after, call.deadline, call.gate, movers.asleep):
-                return transfers.drop(pages, selections, NOT_AFTER)
-            free = ticket.packed
-            return transfers.save(pages, selections, start, call, turn, packed=free, wait=False)
+            return save(pages, selections, start, call, turn)
 
         if not self._submit(ticket, work, turn.leave):
             ticket.carry_out(lambda: transfers.drop(pages, selections, TOO_MANY))
@@ -288,19 +288,17 @@ class Client:
         """
         check_after(after)
         selections = self._selector.select(pages, slots, write=True)
-        pages, transfers, movers = list(pages), self._transfers, self._movers
+        pages, transfers = list(pages), self._transfers
         first = streamed_leg(self._lanes) if stream else self._lanes[0]
         ticket = LoadTicket(first.pool.layers, stream=stream)
         loader = stream_pages(ticket.layers_ready) if stream else load_pages
-
         call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=True)
         ticket.gate.when_shut(turn.leave)
+        comes = partial(wait_for, after, call.deadline, call.gate, self._movers.asleep)
 
         def work() -> LoadReport:
-            if not wait_for(after, call.deadline, call.gate, movers.asleep):
-                return LoadReport(stopped=NOT_AFTER)
-            return transfers.load(pages, selections, call, turn, loader, whole=stream)
+            return transfers.load(pages, selections, call, turn, loader, comes=comes, whole=stream)
 
         if not self._submit(ticket, work, turn.leave):
             ticket.carry_out(lambda: LoadReport(stopped=TOO_MANY))

@@ -23,6 +23,7 @@ def check_options(
     staging_bytes: object,
     deadline_s: float,
     io_threads: object,
+    on_event: object,
 ) -> None:
     """Raise `SpecError`, or `PoolError` for ``staging_bytes``, where an option cannot be right."""
     if writers not in ("striped", "first"):
@@ -37,6 +38,8 @@ def check_options(
         raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
     if type(io_threads) is not int or not 1 <= io_threads <= MOST_THREADS:
         raise SpecError(f"io_threads={io_threads!r:.80}: want 1 to {MOST_THREADS}")
+    if on_event is not None and not callable(on_event):
+        raise SpecError(f"on_event={on_event!r:.80}: want a function of one event, or None")
 
 
 def least_staging(lanes: Sequence[Lane]) -> int:

@@ -67,7 +67,7 @@ class Guard:
             if slot is not None or self.arena.size - self.arena.quarantined < least:
                 break
             self.arena.wait(seconds)  # in slices, as what is parked ends without a word
-        self._count_arena()
+        self.count_arena()
         return slot
 
     def gives_way(self, give_way: Callable[[], bool]) -> None:
@@ -128,7 +128,7 @@ class Guard:
         now, verb = monotonic(), _VERBS[type(order)]
         self.meters.count("unikv_io_orders_total", verb=verb, outcome="timed_out")
         reason = f"no answer to {verb} within {max(0.0, deadline - begun):.3g} s"
-        self._count_arena()
+        self.count_arena()
         self.teller.tell(
             "timed_out",
             call=verb,
@@ -169,7 +169,8 @@ class Guard:
         reason = self._breaker.reason or ""
         self.teller.tell("breaker_opened", store=self._shown, reason=reason, retry_s=FIRST_PAUSE_S)
 
-    def _count_arena(self) -> None:
+    def count_arena(self) -> None:
+        """Note how much of the arena is in use."""
         self.meters.set("unikv_arena_used_bytes", self.arena.used)
         self.meters.set("unikv_arena_quarantined_bytes", self.arena.quarantined)
         self.meters.set("unikv_io_stuck_threads", self.crew.stuck)

@@ -1,5 +1,6 @@
 """Lapses: texts that are remembered for some seconds. It knows not what they name."""
 
+from collections.abc import Collection
 from threading import Lock
 from time import monotonic
 
@@ -25,6 +26,13 @@ class Lapses:
 
     def __len__(self) -> int:
         return len(self._until)
+
+    def forget(self, pages: Collection[str]) -> None:
+        """Drop the keys that begin with one of ``pages``: they were read or stored since."""
+        if self._until:
+            with self._lock:
+                for key in [key for key in self._until if key[:64] in pages]:
+                    del self._until[key]
 
     def remember(self, key: str) -> None:
         """Add ``key``; what has left is dropped meanwhile, and the oldest of too many."""

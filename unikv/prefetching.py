@@ -34,7 +34,9 @@ def prefetch_pages(
     """
     watch = Stopwatch()
     with watch.stage("stat"):
-        end = match_bundle(call, [want_of(lane) for lane in lanes], pages).pages
+        call.gate.check()
+        match = match_bundle(call, [want_of(lane) for lane in lanes], pages)
+        end = match.pages
     wanted = [_wanted(lane, mine, end) for lane, mine in zip(lanes, rows, strict=True)]
     small = [n for n, lane in enumerate(lanes) if not lane.dense]
     dense = [n for n, lane in enumerate(lanes) if lane.dense]
@@ -58,6 +60,8 @@ def prefetch_pages(
     if call.trouble is not None and (end < len(pages) or report.stopped is not None):
         # The store did not answer, which says nothing of what it holds.
         report = replace(report, deferred=True, stopped=report.stopped or call.trouble)
+    elif report.stopped is None and match.first_missing is not None:
+        report = replace(report, stopped=f"{match.first_missing} is not stored")
     return replace(report, seconds=watch.seconds)
 
 

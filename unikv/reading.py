@@ -53,6 +53,7 @@ class Batch(NamedTuple):
     ready: Sequence[Share]  # from the larder
     coming: Sequence[Share]  # one a leg
     pending: Pending | None  # None where nothing is coming
+    layers: Interval | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -97,16 +98,15 @@ class Reader:
             if self.slot is not None:
                 staging = self.slot.cut(at, len(rows), lane.read.page_bytes)
                 start = self.slot.start + at
-                part = ReadPart(lane.passage, start, [self.pages[row] for row in rows], layers)
-                parts.append(part)
-                self._count(part, lane)
+                pages = [self.pages[row] for row in rows]
+                parts.append(ReadPart(lane.passage, start, pages, layers))
             at += size
             coming.append(Share(lane, rows, places, staging))
         if not any(part.pages for part in parts):
             return Batch(legs, ready, coming, None)
         pending = self.call.begin(Read(parts, self.verify), self.slot)
         self.under_way.append(pending)
-        return Batch(legs, ready, coming, pending)
+        return Batch(legs, ready, coming, pending, layers)
 
     def finish(self, batch: Batch) -> tuple[list[Share], list[dict[int, Failure]]]:
         """Wait for a batch.
@@ -125,6 +125,9 @@ class Reader:
             self.bytes_read += answer.coded[0]
             self.requests += answer.coded[1]
             failures = self._failures(batch, answer)
+            for share, found in zip(batch.coming, failures, strict=True):
+                lost = sum(failure.kind != "damaged" for failure in found.values())
+                self._count(share.lane, len(share.rows) - lost, batch.layers)
         return [*batch.ready, *batch.coming], failures
 
     def read(
@@ -143,13 +146,14 @@ class Reader:
         if self.slot is not None:
             self.slot.release()
 
-    def _count(self, part: ReadPart, lane: Lane) -> None:
-        pages, plan = len(part.pages), lane.read
-        columns = plan.expand(1, part.layers)
+    def _count(self, lane: Lane, pages: int, layers: Interval | None) -> None:
+        """Count what was read of so many pages."""
+        plan = lane.read
+        columns = plan.expand(1, layers)
         if lane.format.codec is None:  # else the answer tells
             self.requests += pages * len(columns.key)
             self.bytes_read += pages * int((columns.stop - columns.start).sum())
-        if part.layers is None:
+        if layers is None:
             self.bytes_headers += pages * len(plan.chunks) * lane.format.header_bytes
             self.bytes_needed += pages * plan.needed
 

@@ -67,10 +67,10 @@ class LoadReport:
     """What one load did. ``pages`` leading pages are in the pools, those that an endpoint needs."""
 
     pages: int = 0
-    bytes_read: int = 0  # asked of the store: headers and slabs
+    bytes_read: int = 0  # headers and slabs, of the pages that the store gave whole
     bytes_headers: int = 0  # of these, headers
-    bytes_needed: int = 0  # payload bytes of the rank's box in the pages asked of the store
-    requests: int = 0  # byte ranges asked of the store
+    bytes_needed: int = 0  # payload bytes of the rank's box in these pages
+    requests: int = 0  # byte ranges of these pages
     prefetched: int = 0  # pages of components that a prefetch had brought already
     failed: tuple[Failure, ...] = ()
     stopped: str | None = None  # why the prefix ended before the last page; None when it did not

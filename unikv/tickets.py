@@ -55,7 +55,6 @@ class Ticket(Generic[_Report]):
     def carry_out(self, work: Callable[[], _Report]) -> None:
         """Run the work and keep what comes of it; the first end of a ticket counts."""
         try:
-            self.gate.check()
             report = work()
         except Shut:
             self._finish(None, CancelledError("the call was cancelled"))

@@ -37,6 +37,11 @@ NOT_AFTER = "what the call was to come after has not happened before the deadlin
 TOO_MANY = "too many calls wait already"
 
 
+def _at_once() -> bool:
+    """Wait for nothing."""
+    return True
+
+
 def _nobody(last: Sequence[Pending]) -> None:
     """Tell nobody that something is packed: more is to be."""
 
@@ -100,7 +105,8 @@ class Transfers:
             unusable = _Either(self._damaged, self._failing)
             match = match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
         accounts.matched(match, len(pages))
-        return match if call.trouble is None else match._replace(exact=False)
+        unsure = call.trouble is not None or match.first_missing in self._failing
+        return match._replace(exact=False) if unsure else match
 
     def save(
         self,
@@ -110,11 +116,13 @@ class Transfers:
         call: StoreCall,
         turn: Turn,
         *,
+        comes: Callable[[], bool] = _at_once,
         packed: Packed = _nobody,
         wait: bool = True,
     ) -> SaveReport:
         """Store what the store lacks; ``wait`` for room in the arena, or drop what finds none.
 
+        ``comes`` waits for what the save is to come after, and tells whether that happened.
         Pages that an equal save is storing just now are left to it, unless it is cancelled.
         ``packed`` is told when the pools may change, with what is still to end.
         """
@@ -127,14 +135,17 @@ class Transfers:
 
         try:
             with accounts.call("save"):
-                if self._comes(turn, call):
+                if late := self._late(comes, turn, call):
+                    report = self.drop(pages, selections, late)
+                else:
                     some = selections
                     report = self._save(pages, some, start, call, packed=out, wait=wait)
-                else:
-                    report = self.drop(pages, selections, SLOTS_BUSY)
         finally:
             turn.leave()
+            self.guard.count_arena()
         accounts.saved(report, call.fate, full=call.full)
+        if report.ok:
+            self._failing.forget(frozenset(pages))
         return report
 
     def _save(
@@ -191,18 +202,25 @@ class Transfers:
         turn: Turn,
         loader: Loader,
         *,
+        comes: Callable[[], bool] = _at_once,
         whole: bool = False,
     ) -> LoadReport:
-        """Fill the pools as ``loader`` does; with ``whole`` all of it is staged at once."""
+        """Fill the pools as ``loader`` does; with ``whole`` all of it is staged at once.
+
+        ``comes`` waits for what the load is to come after, and tells whether that happened.
+        """
         accounts = self.guard.accounts
         try:
             with accounts.call("load"):
-                report = LoadReport(stopped=SLOTS_BUSY)
-                if self._comes(turn, call):
+                if late := self._late(comes, turn, call):
+                    report = LoadReport(stopped=late)
+                else:
                     report = self._load(pages, selections, call, loader, whole=whole)
         finally:
             turn.leave()
+            self.guard.count_arena()
         accounts.loaded(report, len(pages), call.fate, full=call.full)
+        self._failing.forget(frozenset(pages[: report.pages]))
         return report
 
     def _load(
@@ -322,13 +340,19 @@ class Transfers:
             most += lane.read.page_bytes * (rows if lane.dense else window)
         return (most, most) if whole else (least, min(most, max(least, self.guard.arena.size // 2)))
 
-    def _comes(self, turn: Turn, call: StoreCall) -> bool:
-        """Wait until nobody else touches a call's slots; return False at its deadline."""
-        if turn.free():
-            call.gate.check()
-            return True
-        with self._asleep():
-            return turn.wait(call.deadline, call.gate)
+    def _late(self, comes: Callable[[], bool], turn: Turn, call: StoreCall) -> str | None:
+        """Wait until a call may touch its slots; return why it may not by its deadline."""
+        call.gate.check()
+        late = NOT_AFTER
+        if comes():
+            if turn.free():
+                return None
+            late = SLOTS_BUSY
+            with self._asleep():
+                if turn.wait(call.deadline, call.gate):
+                    return None
+        call.fate = "timed_out"
+        return late
 
     def _tell_full(self, call: StoreCall, name: str, wanted: int) -> None:
         call.full, arena = True, self.guard.arena
