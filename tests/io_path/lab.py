@@ -139,13 +139,17 @@ def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
         time.sleep(0.002)
 
 
+SLACK_S = 0.5
+"""What a machine may be late by whose two cores are busy with something else."""
+
+
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Assert that a block takes at most so long."""
+    """Assert that a block takes at most so long, and what a busy machine adds to it."""
     begun = time.monotonic()
     yield
     took = time.monotonic() - begun
-    assert took <= seconds, f"{took:.3f} s, want at most {seconds}"
+    assert took <= seconds + SLACK_S, f"{took:.3f} s, want at most {seconds}"
 
 
 def snapshot(side: Side) -> list[Tensor]:

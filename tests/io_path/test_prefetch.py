@@ -199,7 +199,7 @@ def test_B105_nothing_is_held_while_the_store_is_asked_and_a_miss_shows_at_once(
                 most_held = max(most_held, arena.used)
             time.sleep(0.001)
         if pages is not lab.world.pages:
-            assert time.monotonic() - begun < 0.05 * 2 + 0.25
+            assert time.monotonic() - begun < 0.05 * 2 + 0.75
             assert ticket.result().wanted == 0
         elif not ticket.result().deferred:
             assert ticket.result().pages == 6
