@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from unikv.arena import ALIGN, Slot
 from unikv.guard import Pending
+from unikv.in_flight import CANCELLED
 from unikv.kernels.reference import pack
 from unikv.lane import Lane, Selection
 from unikv.matching import fits
@@ -18,8 +19,6 @@ from unikv.reports import Failure, SaveReport
 from unikv.stopwatch import Stopwatch
 from unikv.store import Records
 from unikv.store_call import StoreCall
-
-CANCELLED = "the save was cancelled"
 
 WINDOW_BYTES = 8 << 20
 WINDOWS = 4

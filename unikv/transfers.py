@@ -14,7 +14,7 @@ from weakref import WeakSet
 from unikv.gate import Gate
 from unikv.guard import Guard, Pending
 from unikv.hints import announce
-from unikv.in_flight import Claim, InFlight
+from unikv.in_flight import CANCELLED, Claim, InFlight
 from unikv.lane import Lane, Selection
 from unikv.lapse import Lapses
 from unikv.larder import Held, Larder
@@ -23,7 +23,7 @@ from unikv.prefetching import prefetch_pages
 from unikv.reading import Leg, Reader
 from unikv.recent import RecentKeys
 from unikv.reports import LoadReport, Match, PrefetchReport, SaveReport
-from unikv.saving import CANCELLED, Lack, Portion, Saver, find_lacks
+from unikv.saving import Lack, Portion, Saver, find_lacks
 from unikv.siblings import REFRESH_S, Asked, Siblings, choose_lanes, want_of
 from unikv.store_call import StoreCall
 from unikv.turns import Turn, Turns

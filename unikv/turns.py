@@ -6,6 +6,7 @@ whole page's hash), nor a load fill what a save still reads.
 
 from collections.abc import Sequence
 from threading import Condition
+from weakref import ref
 
 import torch
 
@@ -47,17 +48,22 @@ class Turn:
 
 
 class Turns:
-    """The transfers of one client that touch its pools."""
+    """The transfers of one client that touch its pools.
+
+    They are known by weak references: a call that an interrupt ended between any two of its steps
+    leaves no turn behind, since nobody holds it any more.
+    """
 
     def __init__(self) -> None:
         self._change = Condition()
-        self._under_way: list[Turn] = []  # in the order of their calls
+        self._under_way: list[ref[Turn]] = []  # in the order of their calls
 
     def enter(self, selections: Sequence[Selection], *, writes: bool) -> Turn:
         """Take a place behind all that are under way; ``writes`` the pools, or reads them."""
         turn = Turn(self, selections, writes=writes)
         with self._change:
-            self._under_way.append(turn)
+            self._under_way = [known for known in self._under_way if known() is not None]
+            self._under_way.append(ref(turn))
         return turn
 
     def wait(self, turn: Turn, deadline: float, gate: Gate) -> bool:
@@ -65,23 +71,26 @@ class Turns:
         gate.check()
         met = self.before(turn)
         with self._change:
-            return gate.wait(
-                self._change,
-                lambda: not any(other in self._under_way for other in met),
-                deadline,
-            )
+            return gate.wait(self._change, lambda: not any(map(self._goes_on, met)), deadline)
 
-    def before(self, turn: Turn) -> list[Turn]:
+    def before(self, turn: Turn) -> list[ref[Turn]]:
         """Return those under way that came before a turn and meet it."""
         with self._change:
-            if turn not in self._under_way:  # who was cancelled has left
-                return []
-            before = self._under_way[: self._under_way.index(turn)]
-        return [other for other in before if other.meets(turn)]
+            known = list(self._under_way)
+        met: list[ref[Turn]] = []
+        for one in known:
+            other = one()
+            if other is turn:
+                return met
+            if other is not None and other.meets(turn):
+                met.append(one)
+        return []  # who was cancelled has left
 
     def leave(self, turn: Turn) -> None:
         """End a turn; see `Turn.leave`."""
         with self._change:
-            if turn in self._under_way:
-                self._under_way.remove(turn)
-                self._change.notify_all()
+            self._under_way = [known for known in self._under_way if known() is not turn]
+            self._change.notify_all()
+
+    def _goes_on(self, known: ref[Turn]) -> bool:
+        return known() is not None and known in self._under_way

@@ -170,8 +170,9 @@ def test_a_sync_call_that_is_interrupted_gives_back_all_it_held(
     assert lab.world.holds(side, 6)
 
 
-# A collector's callback may be what is interrupted, as Hypothesis has one.
+# A collector's callback (Hypothesis has one) or the start of a thread may be what is interrupted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("delay_s", [0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008])
 def test_an_interrupt_at_any_moment_of_healthy_calls_leaves_a_client_that_works(
     tmp_path: Path, delay_s: float
