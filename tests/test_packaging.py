@@ -84,7 +84,8 @@ def test_wheel_and_sdist_pass_from_outside_the_tree(tmp_path: Path) -> None:
     tests = tmp_path / "outside" / "tests"
     tests.parent.mkdir()
     run("cp", "-r", str(ROOT / "tests"), str(ROOT / "docs"), str(tests.parent))
-    run("cp", str(ROOT / "pyproject.toml"), str(tests.parent))
+    for name in ("pyproject.toml", "constraints.txt"):
+        run("cp", str(ROOT / name), str(tests.parent))
     for source in (wheel, sdist):
         venv = tmp_path / source.suffix
         run(sys.executable, "-m", "venv", "--system-site-packages", str(venv))
