@@ -109,18 +109,6 @@ def show_latency(url: str, rounds: int) -> None:
     print("\none stat of a missing key, us (median, 99th of 100)")
     print(f"straight from the store {_us(straight)}, through the I/O process {_us(through)}")
     print(f"added by the I/O process: {added * 1e6:.0f} us (target 300)")
-    polled: dict[str, list[float]] = {}
-    for io in ("threads", "process"):
-        other = Bench(url, io, 1)
-        for _ in range(rounds):
-            begun = perf_counter()
-            ticket = other.client.load_async(other.pages, other.slots)
-            while not ticket.done():
-                pass
-            polled.setdefault(io, []).append(perf_counter() - begun)
-        other.client.close()
-    print("load of one page of 7.5 MiB, polled by done(), us:", end=" ")
-    print(", ".join(f"io={io} {_us(times)}" for io, times in polled.items()))
     bench.client.close()
 
 
