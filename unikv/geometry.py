@@ -48,6 +48,12 @@ class Phase:
         """Return the tokens of a page that belong to the phase, ascending."""
         return [t for t in range(page_tokens) if t // self.interleave % self.count == self.index]
 
+    def size(self, page_tokens: int) -> int:
+        """Return how many tokens of a page belong to the phase."""
+        whole, rest = divmod(page_tokens, self.interleave * self.count)
+        more = min(max(rest - self.index * self.interleave, 0), self.interleave)
+        return whole * self.interleave + more
+
 
 @dataclass(frozen=True, slots=True)
 class Box:

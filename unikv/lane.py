@@ -5,6 +5,7 @@ A lane is where identity, grid, topology and pool meet; client, save and load on
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -14,6 +15,7 @@ from unikv.component import Component
 from unikv.coverage import Coverage, Endpoints, EveryPage, pages_needed, pages_to_store
 from unikv.errors import PoolError
 from unikv.geometry import Box
+from unikv.kernels.reference import Route
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
 from unikv.paged import PagedCache
@@ -109,6 +111,16 @@ class Lane:
     def write(self) -> Plan:
         """The chunks that this rank owns. Raises `GridError` when it owns one only in part."""
         return self.passage.write
+
+    @cached_property
+    def read_route(self) -> Route:
+        """The way of pages that `read` brings, between staging and the pool."""
+        return Route.of(self.pool.parts, self.read.pieces)
+
+    @cached_property
+    def write_route(self) -> Route:
+        """The way of pages that `write` takes. Raises what it does."""
+        return Route.of(self.pool.parts, self.write.pieces)
 
     @property
     def shelf(self) -> str:

@@ -14,7 +14,6 @@ from torch import Tensor
 from unikv.arena import Slot
 from unikv.geometry import Interval
 from unikv.guard import Pending
-from unikv.kernels.reference import unpack
 from unikv.lane import Lane, Selection
 from unikv.larder import Held
 from unikv.orders import Bad, Read, ReadDone, ReadPart
@@ -42,8 +41,10 @@ class Share(NamedTuple):
     def unpack(self, stop: int) -> None:
         """Copy the pages at positions below ``stop`` into the pool."""
         if count := bisect_left(self.rows, stop):
-            pieces = self.lane.read.pieces
-            unpack(self.lane.pool.parts, self.places[:count], self.staging[:count], pieces)
+            places, staging = self.places, self.staging
+            if count < len(self.rows):
+                places, staging = places[:count], staging[:count]
+            self.lane.read_route.unpack(places, staging)
 
 
 class Batch(NamedTuple):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from unikv.arena import ALIGN, Slot
 from unikv.guard import Pending
 from unikv.in_flight import CANCELLED
-from unikv.kernels.reference import pack
 from unikv.lane import Lane, Selection
 from unikv.matching import fits
 from unikv.orders import Write, WriteDone, WritePage
@@ -147,7 +146,7 @@ class Saver:
             with self.call.gate, portion.watch.stage("pack"):
                 assert portion.selection is not None
                 places = portion.selection.places[[lack.row for lack in lacks]]
-                pack(portion.lane.pool.parts, places, staging, portion.lane.write.pieces)
+                portion.lane.write_route.pack(places, staging)
             order = self._order(portion, lacks, self.slot.start + at)
             self.under_way.append(_Window(portion, lacks, self.call.begin(order, self.slot)))
         packed([window.pending for window in self.under_way])

@@ -1,0 +1,102 @@
+"""One call moves all: TorchScript, the same lines where torch has none, and what is made for it."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.kernels.compare import check_both_ways, index_of, shuffled
+from tests.kernels.oracle import chunk_pieces, pack_slowly
+from tests.kernels.pools import HEADED, HEADLESS, POISON, coded_layers
+from unikv.kernels import moving, reference
+from unikv.kernels.reference import Route
+
+
+def test_torch_of_this_machine_compiles_it() -> None:
+    assert isinstance(moving.compiled(), torch.jit.ScriptFunction)
+
+
+@pytest.mark.parametrize("layout", [*HEADED, *HEADLESS])
+def test_the_same_lines_move_bit_for_bit_as_python(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "compiled", lambda: moving.move)
+    headed = layout in HEADED
+    data = coded_layers(3, (9, 2, 2 if headed else 1), (8, 8) if headed else (6,))
+    pieces, size = chunk_pieces(data, 4, cuts=[1], gap=8)
+    for table in (shuffled(9, 3, 2), [[0, 1], [4, 5]]):
+        check_both_ways((HEADED | HEADLESS)[layout], "float16", data, table, pieces, size)
+
+
+def test_without_torchscript_python_is_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.jit, "CompilationUnit")
+    moving.compiled.cache_clear()
+    try:
+        assert moving.compiled() is moving.move
+    finally:
+        monkeypatch.undo()
+        moving.compiled.cache_clear()
+
+
+class Counter(TorchDispatchMode):
+    """Counts the torch operations of a block: each one lets go of the interpreter's lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN204 - torch's own signature
+        self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("layout", ["slots", "NHD-axis0", "HND-packed"])
+def test_a_transfer_of_any_size_lets_go_of_the_lock_twice(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for the words of staging and once to move; see the head of `unikv.kernels.moving`."""
+    data = coded_layers(40, (12, 2, 4), (8, 8))
+    pieces, size = chunk_pieces(data, 4, groups=2, cuts=[10, 20], gap=8)
+    pool = HEADED[layout](data, "float16")
+    route = Route.of(pool.parts, pieces)
+    index = index_of(pool, shuffled(12, 3, 2), 2)
+    staging = torch.zeros((3, size), dtype=torch.uint8)
+    moved = []
+
+    def note(*_: object) -> tuple[int, int]:
+        moved.append(1)
+        return 0, 0
+
+    monkeypatch.setattr(reference, "compiled", lambda: note)
+    with Counter() as counter:
+        route.pack(index, staging)
+        route.unpack(index, staging)
+    assert len(moved) == 2
+    asked = [call for call in counter.calls if call != "aten.detach.default"]  # a part of the view
+    assert asked == ["aten.view.dtype"] * 2
+
+
+@pytest.mark.parametrize("shift", range(9))
+@pytest.mark.parametrize("stride", [0, 1, 4])
+def test_one_route_serves_staging_of_any_alignment(shift: int, stride: int) -> None:
+    data = coded_layers(2, (9, 2, 2), (8, 8))
+    pieces, size = chunk_pieces(data, 4, groups=2, gap=8)
+    table = shuffled(9, 3, 2)
+    expected = torch.from_numpy(pack_slowly(data, table, pieces, size))
+    pool = HEADED["NHD-axis0"](data, "float16")
+    route = Route.of(pool.parts, pieces)
+
+    def staging() -> Tensor:
+        memory = torch.full((3 * (size + stride) + 16,), POISON, dtype=torch.uint8)
+        return memory[shift:].as_strided((3, size), (size + stride, 1), shift)
+
+    index = index_of(pool, table, 2)
+    packed = staging()
+    route.pack(index, packed)
+    assert torch.equal(packed, expected)
+    for view in (view for views in pool.parts for view in views):
+        view.fill_(POISON)
+    route.unpack(index, packed)
+    again = staging()
+    route.pack(index, again)
+    assert torch.equal(again, expected)
