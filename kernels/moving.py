@@ -16,7 +16,7 @@ from torch import Tensor
 
 _Rows: TypeAlias = list[list[int]]
 Move: TypeAlias = Callable[
-    [bool, list[Tensor], list[Tensor], _Rows, _Rows, _Rows, Tensor, list[int]],
+    [bool, list[Tensor], list[Tensor], list[int], _Rows, _Rows, _Rows, Tensor, list[int]],
     tuple[int, int],
 ]
 
@@ -199,23 +199,27 @@ def move(
     packing: bool,  # noqa: FBT001
     pools: list[Tensor],
     stagings: list[Tensor],
+    staged: list[int],
     grids: list[list[int]],
     sources: list[list[int]],
     combs: list[list[int]],
     index: Tensor,
     limits: list[int],
 ) -> tuple[int, int]:
-    """Copy pages from pool to staging, or from staging to pool. All numbers are in words.
+    """Copy pages from pool to staging, or from staging to pool.
 
     A window has the shape of a run and may begin at any word of the pool, so that runs are picked
     by address along one axis, whatever the layout. One gather (or scatter) of windows moves a
     source: straight between pool and staging where both keep the order of rows and runs are long,
     else through a scratch, with copies that have one side in cache.
 
+    Places, steps and widths are in words where nothing else is said.
+
     Args:
         packing: from pool to staging.
         pools: of each source the memory, as words; only its storage counts, not its shape.
-        stagings: (pages, words a page), the same memory by kinds of word; what ``sources`` count.
+        stagings: the same of staging, by the kinds of word that ``sources`` count.
+        staged: where in it staging begins and the step from page to page, in bytes.
         grids: as `find_runs` takes them; what ``sources`` count.
         sources: of each the kind of its words and its grid, then place in the storage, parts and
             their step, address of the last row, heads and their step, width; then which of
@@ -247,7 +251,7 @@ def move(
             continue
         pool, staging, own = pools[i], stagings[kind], combs[first:end]
         laid = [at, last - (rows - 1) * step + 1, parts, part, rows, step, heads, head, width]
-        begin, page_step = int(staging.storage_offset()), staging.stride(0)
+        begin, page_step = staged[0] // pool.element_size(), staged[1] // pool.element_size()
         strides = [[begin + comb[4], page_step, comb[6], comb[5]] for comb in own]
         if is_straight(len(index), laid, own, pool.element_size(), limits[2:]):
             straight(packing, pool, staging, begins[grid_at], laid, own[0], strides[0])

@@ -6,7 +6,6 @@ pages along it in one call, as often as they come.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import gcd
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from unikv.errors import PoolError
 from unikv.geometry import Piece
 from unikv.kernels.moving import compiled
 from unikv.kernels.sources import Parts, Source, find_sources
+from unikv.kernels.staging import Staging
 
 # As measured by benchmarks/bench_pack.py: a smaller scratch leaves threads idle, a larger one the
 # cache; shorter rows or batches move faster in two copies than in one.
@@ -31,13 +31,13 @@ _KINDS = {word: kind for kind, word in enumerate(_PACKED)}
 
 
 def pack(parts: Parts, index: Tensor, staging: Tensor, pieces: Iterable[Piece]) -> None:
-    """Copy pages from pool to staging once; see `Route`."""
-    Route.of(parts, pieces).pack(index, staging)
+    """Copy pages from pool to staging, uint8 (pages, page bytes), once; see `Route`."""
+    Route.of(parts, pieces).pack(index, _staged(staging))
 
 
 def unpack(parts: Parts, index: Tensor, staging: Tensor, pieces: Iterable[Piece]) -> None:
-    """Copy pages from staging to pool once; see `Route`."""
-    Route.of(parts, pieces).unpack(index, staging)
+    """Copy pages from staging, uint8 (pages, page bytes), to pool once; see `Route`."""
+    Route.of(parts, pieces).unpack(index, _staged(staging))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,12 +82,12 @@ class Route:
         route.grids.extend(map(list, grids))
         return route
 
-    def pack(self, index: Tensor, staging: Tensor) -> None:
+    def pack(self, index: Tensor, staging: Staging) -> None:
         """Copy pages from pool to staging; bytes of staging outside the pieces stay as they are.
 
         Args:
             index: int64 (pages, blocks a page), block ids as `unikv.paged.PagedCache.index` gives.
-            staging: uint8 (pages, page bytes), bytes of a page contiguous, on the pool's device.
+            staging: as many pages, on the pool's device.
 
         Raises:
             PoolError: an argument has a wrong dtype, shape, device or value, or a piece lies
@@ -95,7 +95,7 @@ class Route:
         """
         self._move(index, staging, packing=True)
 
-    def unpack(self, index: Tensor, staging: Tensor) -> None:
+    def unpack(self, index: Tensor, staging: Staging) -> None:
         """Copy pages from staging to pool; rows and heads of the pool outside the pieces stay.
 
         Takes and raises what `pack` does. No block may be named twice: what it then holds is
@@ -103,42 +103,33 @@ class Route:
         """
         self._move(index, staging, packing=False)
 
-    def _move(self, index: Tensor, staging: Tensor, *, packing: bool) -> None:
+    def _move(self, index: Tensor, staging: Staging, *, packing: bool) -> None:
         _check_arguments(index, staging)
         if not (len(index) and self.found):
             return None
         for source in self.found:
             _check_source(source, index, staging)
-        page_step = staging.stride(0) if len(staging) > 1 else 0
-        word = gcd(self.word, staging.data_ptr(), staging.storage_offset(), page_step)
-        if word < self.word:
-            narrow = self._of(self.found, word)
+        if staging.word < self.word:
+            narrow = self._of(self.found, staging.word)
             return narrow.pack(index, staging) if packing else narrow.unpack(index, staging)
         blocks = min(len(source.pool) for source in self.found)
         limits = [blocks, SCRATCH_BYTES, DIRECT_ROW_BYTES, DIRECT_BATCH_BYTES]
         dtypes, pools = (_PACKED, self.packed) if packing else (_UNPACKED, self.unpacked)
         used = {source[0] for source in self.sources}
         stagings = [
-            _as_words(staging, word, dtype) if kind in used else staging
-            for kind, (word, dtype) in enumerate(dtypes.items())
+            staging.memory.words(dtype if kind in used else torch.uint8)
+            for kind, dtype in enumerate(dtypes.values())
         ]
+        staged = [staging.place, staging.step]
         low, high = compiled()(
-            packing, pools, stagings, self.grids, self.sources, self.combs, index, limits
+            packing, pools, stagings, staged, self.grids, self.sources, self.combs, index, limits
         )
         if not 0 <= low <= high < blocks:
             raise PoolError(f"index of blocks {low}..{high}: want them in 0..{blocks - 1}")
         return None
 
 
-def _as_words(staging: Tensor, word: int, dtype: torch.dtype) -> Tensor:
-    """View staging (pages, bytes) as words, but for what is behind the last whole one of a page."""
-    pages, size = staging.shape[0], staging.shape[1] // word * word
-    if staging.stride(0) % word or size < staging.shape[1]:
-        staging = staging.as_strided((pages, size), (staging.stride(0) if pages > 1 else size, 1))
-    return staging.view(dtype)
-
-
-def _check_source(source: Source, index: Tensor, staging: Tensor) -> None:
+def _check_source(source: Source, index: Tensor, staging: Staging) -> None:
     """Check that a source's pieces of so many rows lie in a page's staging."""
     pool, width = source.pool, source.pool.shape[3]
     if pool.device != index.device:
@@ -148,25 +139,29 @@ def _check_source(source: Source, index: Tensor, staging: Tensor) -> None:
         row, last_row = comb.heads * width, (rows - 1) * comb.row_bytes
         stop = comb.offset + (comb.groups - 1) * comb.step + last_row + row
         if rows and (
-            comb.offset < 0 or stop > staging.shape[1] or (last_row and comb.row_bytes < row)
+            comb.offset < 0 or stop > staging.page_bytes or (last_row and comb.row_bytes < row)
         ):
             raise PoolError(
                 f"piece at bytes {comb.offset}..{stop} with rows of {comb.row_bytes} bytes: want "
-                f"it in a page's {staging.shape[1]} bytes of staging, rows of {row} bytes or more"
+                f"it in a page's {staging.page_bytes} bytes of staging, rows of {row} bytes or more"
             )
 
 
-def _check_arguments(index: Tensor, staging: Tensor) -> None:
+def _check_arguments(index: Tensor, staging: Staging) -> None:
     if index.dtype != torch.int64 or index.dim() != 2 or not index.shape[1]:
         raise PoolError(
             f"index of {index.dtype} {tuple(index.shape)}: want int64 (pages, blocks a page)"
         )
+    if staging.pages != len(index):
+        raise PoolError(f"staging of {staging.pages} pages: want {len(index)}, as the index")
+    if staging.device != index.device:
+        raise PoolError(f"index on {index.device}: want it on {staging.device}, as staging")
+
+
+def _staged(staging: Tensor) -> Staging:
     if staging.dtype != torch.uint8 or staging.dim() != 2 or staging.stride(1) != 1:
         raise PoolError(
             f"staging of {staging.dtype} {tuple(staging.shape)}, strides {staging.stride()}: "
             "want uint8 (pages, page bytes), bytes of a page contiguous"
         )
-    if len(staging) != len(index):
-        raise PoolError(f"staging of {len(staging)} pages: want {len(index)}, as the index")
-    if staging.device != index.device:
-        raise PoolError(f"index on {index.device}: want it on {staging.device}, as staging")
+    return Staging.of(staging)

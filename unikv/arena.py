@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from unikv.kernels.staging import Memory, Staging
+
+
 ALIGN = PAGE
 """Bytes that every slot begins at a multiple of, so that O_DIRECT can read into it."""
 
@@ -36,15 +39,16 @@ class Slot:
         self.start = start
         self.size = size
 
-    def cut(self, at: int, pages: int, page_bytes: int) -> "torch.Tensor":
-        """Return uint8 ``(pages, page_bytes)`` that begins ``at`` bytes into the slot."""
+    def cut(self, at: int, pages: int, page_bytes: int) -> "Staging":
+        """Return pages side by side that begin ``at`` bytes into the slot."""
         stop = at + pages * page_bytes
         if stop > self.size:
             raise PoolError(
                 f"{pages} pages of {page_bytes} bytes at {at} do not fit a slot of {self.size}"
             )
-        whole = self._arena.tensor[self.start + at : self.start + stop]
-        return whole.view(pages, page_bytes)
+        from unikv.kernels.staging import Staging
+
+        return Staging(self._arena.words, self.start + at, pages, page_bytes, page_bytes)
 
     def hold(self) -> None:
         """Keep the bytes until one more `release`."""
@@ -104,6 +108,13 @@ class Arena:
         assert self._view is not None
         return torch.frombuffer(self._view, dtype=torch.uint8)
 
+    @cached_property
+    def words(self) -> "Memory":
+        """All of it, as kernels take it."""
+        from unikv.kernels.staging import Memory
+
+        return Memory(self.tensor)
+
     @property
     def used(self) -> int:
         """Bytes in slots, quarantined ones too."""
@@ -117,6 +128,7 @@ class Arena:
             self.fd = -1
         if (tensor := self.__dict__.get("tensor")) is not None:
             self.tensor = tensor.new_empty(0)
+        self.__dict__.pop("words", None)
         self._view = None
         self.memory = memoryview(b"")
 

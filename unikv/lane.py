@@ -40,7 +40,15 @@ class Selection(NamedTuple):
         kept = [n for n, row in enumerate(self.rows) if row in wanted]
         if len(kept) == len(self.rows):
             return self
-        return Selection([self.rows[n] for n in kept], self.places[kept], self.unheld)
+        return Selection([self.rows[n] for n in kept], take(self.places, kept), self.unheld)
+
+
+def take(places: Tensor, kept: Sequence[int]) -> Tensor:
+    """Return some rows of places, ascending; by numpy, which need not let go of the lock for it."""
+    first, count = (kept[0], len(kept)) if kept else (0, 0)
+    if not count or kept[-1] - first == count - 1:
+        return torch.from_numpy(places.numpy()[first : first + count])
+    return torch.from_numpy(places.numpy()[[*kept]])
 
 
 @dataclass(frozen=True, eq=False)

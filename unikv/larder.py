@@ -9,9 +9,8 @@ from threading import Lock
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
-from torch import Tensor
-
 from unikv.arena import Slot
+from unikv.kernels.staging import Staging
 
 KEEP_S = 60.0
 """Seconds that a page is kept for a load; a request that waited longer was given up."""
@@ -21,7 +20,7 @@ class Shelf(NamedTuple):
     """Pages of one component that lie in one slot."""
 
     slot: Slot
-    staging: Tensor  # uint8 (pages, page_bytes)
+    staging: Staging  # of its pages
 
 
 Held: TypeAlias = dict[int, tuple[Shelf, int]]

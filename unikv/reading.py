@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from unikv.arena import Slot
 from unikv.geometry import Interval
 from unikv.guard import Pending
-from unikv.lane import Lane, Selection
+from unikv.kernels.staging import Staging
+from unikv.lane import Lane, Selection, take
 from unikv.larder import Held
 from unikv.orders import Bad, Read, ReadDone, ReadPart
 from unikv.recent import RecentKeys
@@ -36,15 +36,14 @@ class Share(NamedTuple):
     lane: Lane
     rows: Sequence[int]  # positions in the call's pages, ascending
     places: Tensor  # what `PagedCache.index` made of their slots, a row a page
-    staging: Tensor  # uint8 (pages, page_bytes)
+    staging: Staging | None  # of as many pages; None where there are none
 
     def unpack(self, stop: int) -> None:
         """Copy the pages at positions below ``stop`` into the pool."""
         if count := bisect_left(self.rows, stop):
-            places, staging = self.places, self.staging
-            if count < len(self.rows):
-                places, staging = places[:count], staging[:count]
-            self.lane.read_route.unpack(places, staging)
+            assert self.staging is not None
+            places = take(self.places, range(count))
+            self.lane.read_route.unpack(places, self.staging.rows(0, count))
 
 
 class Batch(NamedTuple):
@@ -93,9 +92,9 @@ class Reader:
             ready += held
             if taken := {row for share in held for row in share.rows}:
                 kept = [n for n, row in enumerate(rows) if row not in taken]
-                rows, places = [rows[n] for n in kept], places[kept]
+                rows, places = [rows[n] for n in kept], take(places, kept)
             size = len(rows) * lane.read.page_bytes
-            staging = torch.empty((len(rows), lane.read.page_bytes), dtype=torch.uint8)
+            staging = None
             if self.slot is not None:
                 staging = self.slot.cut(at, len(rows), lane.read.page_bytes)
                 start = self.slot.start + at
@@ -166,8 +165,8 @@ class Reader:
         shares: list[Share] = []
         for run in _runs(found):
             shelf, first = found[run[0]]
-            staging = shelf.staging[first : first + len(run)]
-            shares.append(Share(lane, [rows[n] for n in run], places[run], staging))
+            staging = shelf.staging.rows(first, first + len(run))
+            shares.append(Share(lane, [rows[n] for n in run], take(places, run), staging))
         return shares
 
     def _failures(self, batch: Batch, answer: ReadDone) -> list[dict[int, Failure]]:

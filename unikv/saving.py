@@ -10,7 +10,7 @@ from typing import NamedTuple
 from unikv.arena import ALIGN, Slot
 from unikv.guard import Pending
 from unikv.in_flight import CANCELLED
-from unikv.lane import Lane, Selection
+from unikv.lane import Lane, Selection, take
 from unikv.matching import fits
 from unikv.orders import Write, WriteDone, WritePage
 from unikv.recent import RecentKeys
@@ -145,7 +145,7 @@ class Saver:
             staging = self.slot.cut(at, len(lacks), page_bytes)
             with self.call.gate, portion.watch.stage("pack"):
                 assert portion.selection is not None
-                places = portion.selection.places[[lack.row for lack in lacks]]
+                places = take(portion.selection.places, [lack.row for lack in lacks])
                 portion.lane.write_route.pack(places, staging)
             order = self._order(portion, lacks, self.slot.start + at)
             self.under_way.append(_Window(portion, lacks, self.call.begin(order, self.slot)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from unikv.coverage import pages_needed
 from unikv.errors import SpecError
 from unikv.geometry import Interval
-from unikv.kernels.reference import unpack
+from unikv.kernels.reference import Route
 from unikv.lane import Lane
 from unikv.reading import Leg, Reader
 from unikv.reports import Failure, LoadReport
@@ -92,8 +92,8 @@ def _stream_layers(
         batch = reader.begin([leg], [rows], at, after) if after else None
         pieces = [piece for piece in plan.pieces if some.start <= piece.layer < some.stop]
         with reader.call.gate, reader.watch.stage("unpack"):
-            if rows:
-                unpack(lane.pool.parts, share.places, share.staging, pieces)
+            if share.staging is not None:
+                Route.of(lane.pool.parts, pieces).unpack(share.places, share.staging)
         ready(some.stop)
     return None
 

@@ -84,7 +84,7 @@ def test_another_mapping_of_shared_memory_sees_what_a_slot_holds() -> None:
     arena = Arena(4 * ALIGN, shared=True)
     slot = arena.take(ALIGN, ALIGN)
     assert slot is not None
-    slot.cut(0, 2, 512).fill_(7)
+    slot.cut(0, 2, 512).tensor.fill_(7)
     other = attach(arena.fd, arena.size)
     assert other[slot.start : slot.start + 1024] == bytes([7]) * 1024
     slot.release()

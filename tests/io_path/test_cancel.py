@@ -1,16 +1,12 @@
 """Cancel at every stage: the pool is left alone from then on, whatever the store does later."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
-import unikv.reading
-import unikv.saving
-import unikv.streaming
 from tests.client.world import POISON
 from tests.io_path.lab import (
     CHUNKS,
@@ -27,6 +23,8 @@ from tests.io_path.lab import (
     within,
 )
 from tests.io_path.stages import LOAD_STAGES, SAVE_STAGES, cases, stopped_at
+from unikv.kernels.reference import Route
+from unikv.kernels.staging import Staging
 from unikv.testing_faults import Rule
 
 
@@ -90,31 +88,34 @@ def test_a_save_cancelled_at_a_stage_stores_whole_pages_or_none(lab: Lab, stage:
 
 
 class Stop:
-    """Stops the function that copies pages, in the middle of its first call."""
+    """Stops the method of a route that copies pages, in the middle of its first call."""
 
-    def __init__(self, copy: Callable[..., None]) -> None:
-        self._copy = copy
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self._copy = getattr(Route, name)
+
+        def stopping(route: Route, places: Any, staging: Staging) -> None:
+            self.copy(route, places, staging)
+
+        monkeypatch.setattr(Route, name, stopping)
         self.reached = threading.Event()
         self.go_on = threading.Event()
 
-    def __call__(self, parts: Any, places: Any, staging: Any, pieces: Any) -> None:
+    def copy(self, route: Route, places: Any, staging: Staging) -> None:
+        """Copy half of the pages, and the others once it may go on."""
         half = len(places) // 2
-        self._copy(parts, places[:half], staging[:half], pieces)
+        self._copy(route, places[:half], staging.rows(0, half))
         self.reached.set()
         assert self.go_on.wait(10)
-        self._copy(parts, places[half:], staging[half:], pieces)
+        self._copy(route, places[half:], staging.rows(half, staging.pages))
 
 
-@pytest.mark.parametrize(
-    ("stream", "module"), [(False, unikv.reading), (True, unikv.streaming)], ids=["load", "stream"]
-)
+@pytest.mark.parametrize("stream", [False, True], ids=["load", "stream"])
 def test_cancel_waits_for_an_unpack_that_has_begun_and_for_nothing_else(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, stream: bool, module: Any
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     lab.fill()
     side = lab.side(lab.store(), deadline_s=10)
-    stop = Stop(module.unpack)
-    monkeypatch.setattr(module, "unpack", stop)
+    stop = Stop(monkeypatch, "unpack")
     ticket = side.client.load_async(lab.world.pages, side.slots, stream=stream)
     assert stop.reached.wait(10)
     cancelling = threading.Thread(target=ticket.cancel)
@@ -133,8 +134,7 @@ def test_cancel_waits_for_an_unpack_that_has_begun_and_for_nothing_else(
 
 def test_cancel_waits_for_a_pack_that_has_begun(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     side = lab.side(lab.store(), filled=True, deadline_s=10)
-    stop = Stop(unikv.saving.pack)  # type: ignore[attr-defined]
-    monkeypatch.setattr(unikv.saving, "pack", stop)
+    stop = Stop(monkeypatch, "pack")
     ticket = side.client.save_async(lab.world.pages, side.slots)
     assert stop.reached.wait(10)
     assert not ticket.source_free()

@@ -143,10 +143,10 @@ def test_what_is_quarantined_is_not_given_to_anybody_else(lab: Lab) -> None:
         taken.append(slot)
     assert sum(slot.size for slot in taken) == arena.size - quarantined
     for slot in taken:
-        slot.cut(0, 1, slot.size).fill_(0x5A)
+        slot.cut(0, 1, slot.size).tensor.fill_(0x5A)
     lab.open()
     until(lambda: reaped(side) and arena.quarantined == 0)
-    assert all((slot.cut(0, 1, slot.size) == 0x5A).all() for slot in taken)
+    assert all((slot.cut(0, 1, slot.size).tensor == 0x5A).all() for slot in taken)
     for slot in taken:
         slot.release()
     assert settled(side)

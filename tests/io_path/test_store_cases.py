@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import unikv.reading
 from tests.client.world import POISON, Side, World
 from tests.io_path.lab import (
     CHUNKS,
@@ -25,6 +24,7 @@ from tests.io_path.lab import (
     until,
 )
 from unikv import Client, Component, PagedCache, page_hashes
+from unikv.kernels.reference import Route
 from unikv.store import Outcomes, Span, Store
 from unikv.testing_faults import Rule
 
@@ -42,13 +42,13 @@ def test_B25_back_to_back_loads_through_a_tiny_arena_do_not_reuse_a_slot_that_is
     worlds = [make_world(5), make_world(5, numerics="b"), make_world(5, numerics="c")]
     for world in worlds:
         lab.fill(world)
-    unpack = unikv.reading.unpack  # type: ignore[attr-defined]
+    unpack = Route.unpack
 
     def slowly(*args: Any) -> None:
         time.sleep(0.02)
         unpack(*args)
 
-    monkeypatch.setattr(unikv.reading, "unpack", slowly)
+    monkeypatch.setattr(Route, "unpack", slowly)
     sides = [small_arena(lab, 2, world) for world in worlds]
     for _ in range(2):
         tickets = [
@@ -67,13 +67,13 @@ def test_B25_two_loads_of_one_client_share_two_pages_of_staging(
     world = make_world(8)
     lab.fill(world)
     side = small_arena(lab, 2, world)
-    unpack = unikv.reading.unpack  # type: ignore[attr-defined]
+    unpack = Route.unpack
 
     def slowly(*args: Any) -> None:
         time.sleep(0.01)
         unpack(*args)
 
-    monkeypatch.setattr(unikv.reading, "unpack", slowly)
+    monkeypatch.setattr(Route, "unpack", slowly)
     tickets = [side.client.load_async([world.pages[n]], side.slots[n : n + 1]) for n in range(8)]
     assert [ticket.result(20).pages for ticket in tickets] == [1] * 8
     assert world.holds(side, 8)
