@@ -51,6 +51,8 @@ class Route:
     grids: list[list[int]]
     sources: list[list[int]]
     combs: list[list[int]]
+    fits: set[tuple[object, ...]]  # devices and sizes that were checked
+    narrowed: dict[int, "Route"]  # by the word of a staging that is aligned to less
 
     @classmethod
     def of(cls, parts: Parts, pieces: Iterable[Piece]) -> "Route":
@@ -67,7 +69,7 @@ class Route:
 
     @classmethod
     def _of(cls, found: list[Source], staging_word: int) -> "Route":
-        route = cls(found, staging_word, [], [], [], [], [])
+        route = cls(found, staging_word, [], [], [], [], [], set(), {})
         grids: dict[tuple[int, ...], int] = {}
         for source in found:
             word = source.word(staging_word)
@@ -105,14 +107,18 @@ class Route:
 
     def _move(self, index: Tensor, staging: Staging, *, packing: bool) -> None:
         _check_arguments(index, staging)
-        if not (len(index) and self.found):
+        if not (index.shape[0] and self.found):
             return None
-        for source in self.found:
-            _check_source(source, index, staging)
-        if staging.word < self.word:
-            narrow = self._of(self.found, staging.word)
+        if (sizes := (index.device, index.shape[1], staging.page_bytes)) not in self.fits:
+            for source in self.found:
+                _check_source(source, index, staging)
+            self.fits.add(sizes)
+        if (word := staging.word) < self.word:
+            if word not in self.narrowed:
+                self.narrowed[word] = self._of(self.found, word)
+            narrow = self.narrowed[word]
             return narrow.pack(index, staging) if packing else narrow.unpack(index, staging)
-        blocks = min(len(source.pool) for source in self.found)
+        blocks = min(source.pool.shape[0] for source in self.found)
         limits = [blocks, SCRATCH_BYTES, DIRECT_ROW_BYTES, DIRECT_BATCH_BYTES]
         dtypes, pools = (_PACKED, self.packed) if packing else (_UNPACKED, self.unpacked)
         used = {source[0] for source in self.sources}
@@ -152,7 +158,7 @@ def _check_arguments(index: Tensor, staging: Staging) -> None:
         raise PoolError(
             f"index of {index.dtype} {tuple(index.shape)}: want int64 (pages, blocks a page)"
         )
-    if staging.pages != len(index):
+    if staging.pages != index.shape[0]:
         raise PoolError(f"staging of {staging.pages} pages: want {len(index)}, as the index")
     if staging.device != index.device:
         raise PoolError(f"index on {index.device}: want it on {staging.device}, as staging")
