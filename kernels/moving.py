@@ -17,7 +17,7 @@ from torch import Tensor
 _Rows: TypeAlias = list[list[int]]
 Move: TypeAlias = Callable[
     [bool, list[Tensor], list[Tensor], list[int], _Rows, _Rows, _Rows, Tensor, list[int]],
-    tuple[int, int],
+    tuple[int, int, list[Tensor]],
 ]
 
 
@@ -205,7 +205,7 @@ def move(
     combs: list[list[int]],
     index: Tensor,
     limits: list[int],
-) -> tuple[int, int]:
+) -> tuple[int, int, list[Tensor]]:
     """Copy pages from pool to staging, or from staging to pool.
 
     A window has the shape of a run and may begin at any word of the pool, so that runs are picked
@@ -232,10 +232,13 @@ def move(
 
     Returns:
         The least and the greatest block of the index. Where one is not in the pools nothing moved.
+        And the tensors given: torch takes the interpreter's lock to let go of one that Python
+        knows, so that happens where the lock is held anyway.
     """
+    given = [index] + pools + stagings  # noqa: RUF005 - TorchScript spreads no list
     low, high = int(index.min()), int(index.max())
     if low < 0 or high >= limits[0]:
-        return low, high
+        return low, high, given
     begins: list[Tensor] = []
     runs: list[list[int]] = []
     for grid in grids:
@@ -260,4 +263,4 @@ def move(
         if room < least or scratch.dtype != pool.dtype:
             scratch, room = pool.new_empty([least]), least
         through(packing, pool, staging, scratch, begins[grid_at], laid, own, strides)
-    return low, high
+    return low, high, given

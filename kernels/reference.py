@@ -127,7 +127,7 @@ class Route:
             for kind, dtype in enumerate(dtypes.values())
         ]
         staged = [staging.place, staging.step]
-        low, high = compiled()(
+        low, high, _ = compiled()(
             packing, pools, stagings, staged, self.grids, self.sources, self.combs, index, limits
         )
         if not 0 <= low <= high < blocks:

@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 from base64 import b64decode, b64encode
+from time import monotonic
 from typing import Any, TypeAlias
 
 from unikv.geometry import Interval
@@ -41,6 +42,7 @@ MOST_BYTES = 1 << 30
 """Bytes of a message; whoever sends more than that is no client of ours."""
 
 _LENGTH = struct.Struct("<I")
+_TIMEVAL = struct.Struct("@ll")  # seconds and microseconds; see socket(7)
 
 
 class Passages:
@@ -57,10 +59,16 @@ class Passages:
 
 
 class Link:
-    """One end of a socket, by whole messages. What arrived of one is kept when time runs out."""
+    """One end of a socket, by whole messages. What arrived of one is kept when time runs out.
+
+    The kernel keeps the time: Python would ask it for each send and receive three times, and beside
+    a busy thread wait as often for the interpreter's lock.
+    """
 
     def __init__(self, end: socket.socket) -> None:
+        end.settimeout(None)
         self._end = end
+        self._waits: dict[int, bytes] = {}  # as the kernel knows them
         self._bytes = bytearray()
 
     def send(self, message: Message, seconds: float | None = None) -> None:
@@ -71,8 +79,14 @@ class Link:
             OSError: the other end is gone.
         """
         body = json.dumps(message, separators=(",", ":")).encode()
-        self._end.settimeout(seconds)
-        self._end.sendall(_LENGTH.pack(len(body)) + body)
+        left = memoryview(_LENGTH.pack(len(body)) + body)
+        until = None if seconds is None else monotonic() + seconds
+        while left:
+            self._wait_at_most(socket.SO_SNDTIMEO, None if until is None else until - monotonic())
+            try:
+                left = left[self._end.send(left) :]
+            except BlockingIOError as error:
+                raise TimeoutError(f"{len(left)} bytes of a message were not taken") from error
 
     def receive(self, seconds: float | None = None) -> Message | None:
         """Return the next message, None if it is not there after ``seconds``.
@@ -80,11 +94,13 @@ class Link:
         Raises:
             ConnectionError: the other end is gone.
         """
-        self._end.settimeout(seconds)
+        flags = socket.MSG_DONTWAIT if seconds is not None and seconds <= 0 else 0
+        if not flags:
+            self._wait_at_most(socket.SO_RCVTIMEO, seconds)
         while (missing := self._missing()) > 0:
             try:
-                read = self._end.recv(max(missing, 1 << 16))
-            except (TimeoutError, BlockingIOError):
+                read = self._end.recv(max(missing, 1 << 16), flags)
+            except BlockingIOError:
                 return None
             if not read:
                 raise ConnectionResetError("the other end has closed")
@@ -97,6 +113,14 @@ class Link:
     def close(self) -> None:
         """Close the socket."""
         self._end.close()
+
+    def _wait_at_most(self, option: int, seconds: float | None) -> None:
+        """Have the kernel end a wait after so long; see socket(7)."""
+        micros = 0 if seconds is None else max(1, int(seconds * 1e6))
+        wait = _TIMEVAL.pack(*divmod(micros, 1_000_000))
+        if self._waits.get(option) != wait:
+            self._end.setsockopt(socket.SOL_SOCKET, option, wait)
+            self._waits[option] = wait
 
     def _missing(self) -> int:
         if len(self._bytes) < _LENGTH.size:

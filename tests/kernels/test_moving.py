@@ -63,9 +63,9 @@ def test_a_transfer_of_any_size_is_one_call_of_torch(
     staging = Staging.of(torch.zeros((3, size), dtype=torch.uint8))
     moved = []
 
-    def note(*_: object) -> tuple[int, int]:
+    def note(*_: object) -> tuple[int, int, list[torch.Tensor]]:
         moved.append(1)
-        return 0, 0
+        return 0, 0, []
 
     monkeypatch.setattr(reference, "compiled", lambda: note)
     route.pack(index, staging)  # the memory's words are viewed once
