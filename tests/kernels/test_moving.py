@@ -101,3 +101,21 @@ def test_one_route_serves_staging_of_any_alignment(shift: int, stride: int) -> N
     again = staging()
     route.pack(index, Staging.of(again))
     assert torch.equal(again, expected)
+
+
+def test_pools_made_in_inference_mode_are_filled_outside_of_it() -> None:
+    """Engines allocate their pools so; a load comes from a thread that knows no such mode."""
+    data = coded_layers(2, (9, 2, 2), (8, 8))
+    pieces, size = chunk_pieces(data, 4, groups=2, gap=8)
+    with torch.inference_mode():
+        check_both_ways(HEADED["slots"], "float16", data, shuffled(9, 3, 2), pieces, size)
+        pool = HEADED["slots"](data, "float16")
+    index = index_of(pool, shuffled(9, 3, 2), 2)
+    staging = Staging.of(torch.full((3, size), POISON, dtype=torch.uint8))
+    route = Route.of(pool.parts, pieces)
+    route.unpack(index, staging)
+    route.pack(index, again := Staging.of(torch.zeros((3, size), dtype=torch.uint8)))
+    moved = torch.zeros(size, dtype=torch.bool)
+    for piece in pieces:
+        moved[piece.offset : piece.offset + 4 * piece.row_bytes] = True
+    assert (again.tensor[:, moved] == POISON).all()
