@@ -36,12 +36,11 @@ class Share(NamedTuple):
     lane: Lane
     rows: Sequence[int]  # positions in the call's pages, ascending
     places: Tensor  # what `PagedCache.index` made of their slots, a row a page
-    staging: Staging | None  # of as many pages; None where there are none
+    staging: Staging | None  # of as many pages; None where they have no bytes here
 
     def unpack(self, stop: int) -> None:
         """Copy the pages at positions below ``stop`` into the pool."""
-        if count := bisect_left(self.rows, stop):
-            assert self.staging is not None
+        if (count := bisect_left(self.rows, stop)) and self.staging is not None:
             places = take(self.places, range(count))
             self.lane.read_route.unpack(places, self.staging.rows(0, count))
 
@@ -176,9 +175,10 @@ class Reader:
             by_part.setdefault(bad.part, []).append(bad)
         for n, (lane, rows, _, _) in enumerate(batch.coming):
             if answer.error is not None:
-                first = [self.pages[row] + lane.read.key_tails[0] for row in rows]
+                error, tails = answer.error, lane.read.key_tails
+                asked = rows if tails else ()  # where this rank holds no bytes none are lost
                 found.append(
-                    {row: Failure(k, row, answer.error) for row, k in zip(rows, first, strict=True)}
+                    {row: Failure(self.pages[row] + tails[0], row, error) for row in asked}
                 )
                 continue
             lost = {
