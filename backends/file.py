@@ -1,7 +1,7 @@
 """FileStore: objects as files beneath a root, written whole or not at all. It knows no KV."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -86,15 +86,20 @@ class FileStore:
 
         With a bound, one that is larger than all of it fails, and a full disk is made room on.
         """
+        return self.put_in_turn(items, replace=replace)
+
+    def put_in_turn(self, items: Iterable[Item], *, replace: bool = False) -> Outcomes:
+        """Do as `put`; each object is stored before the next one is asked for."""
         self._require_open()
         if self._options.readonly:
             return self._refuse("put", [item.key for item in items])
-        batch = Batch(len(items))
+        batch = Batch(0)
         durable, bound = self._options.durable, self._bound
         writer = Writer(self.root, self._temps, durable=durable, direct=self._direct)
         put = bound.putter(writer) if bound else writer.put
-        written: dict[str, list[int]] = {}
+        written: dict[str, list[tuple[int, str]]] = {}
         for position, (key, buffers) in enumerate(items):
+            batch.codes.append(Outcome.OK)
             try:
                 code = put(key, buffers, replace=replace)
             except (OSError, KeyFormatError) as error:
@@ -102,13 +107,13 @@ class FileStore:
                 continue
             batch.codes[position] = code
             if durable and code is Outcome.OK:
-                written.setdefault(folder_of(key), []).append(position)
-        for folder, positions in written.items():
+                written.setdefault(folder_of(key), []).append((position, key))
+        for folder, those in written.items():
             try:
                 sync_folder(self.root, folder)
             except OSError as error:
-                for position in positions:
-                    batch.fail(position, f"put {items[position].key!r}: sync its folder", error)
+                for position, key in those:
+                    batch.fail(position, f"put {key!r}: sync its folder", error)
         return batch.outcomes()
 
     def get(self, spans: Sequence[Span]) -> Outcomes:
@@ -116,10 +121,14 @@ class FileStore:
 
         Spans of one key in a row are read from one version of it.
         """
+        return self.get_in_turn(spans, None)
+
+    def get_in_turn(self, spans: Sequence[Span], came: Callable[[int], None] | None) -> Outcomes:
+        """Do as `get`, and call ``came`` with the position of each span as soon as it is filled."""
         self._require_open()
         batch = Batch(len(spans))
         size_of = self._bound.sizer() if self._bound else None
-        read_spans(self.root, spans, batch, size_of=size_of, direct=self._direct)
+        read_spans(self.root, spans, batch, size_of=size_of, direct=self._direct, came=came)
         return batch.outcomes()
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:

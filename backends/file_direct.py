@@ -53,13 +53,13 @@ class Direct:
             self._refuse(_NO_OPEN)
         return os.open(path, flags, 0o600)
 
-    def open(self, path: bytes) -> int:
+    def open(self, path: bytes, at: int) -> int:
         """Open a file for reading, as `try_open` does, for direct I/O if that works here."""
         if self.sector:
-            fd = try_open(path, _READ_DIRECT)
+            fd = try_open(path, _READ_DIRECT, at)
             if fd != -errno.EINVAL:
                 return fd
-        fd = try_open(path, READ)
+        fd = try_open(path, READ, at)
         if self.sector and fd >= 0 and stat.S_ISREG(os.fstat(fd).st_mode):
             self._refuse(_NO_OPEN)  # and not because it is a folder
         return fd

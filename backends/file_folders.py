@@ -3,18 +3,18 @@
 import os
 from contextlib import suppress
 
-from unikv.backends.file_names import folder_of
+from unikv.backends.file_names import folder_of, is_page_key
 from unikv.backends.linux import FOLDER, open_in, open_path, try_open
 
 
 class Folders:
     """Opens the folder of one key after the other; keys in a row that share one open it once."""
 
-    __slots__ = ("_fd", "_folder", "_root")
+    __slots__ = ("_digits", "_fd", "_folder", "_root")
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._folder = ""
+        self._folder = self._digits = ""
         self._fd = -1
 
     def open(self, key: str) -> int:
@@ -22,16 +22,19 @@ class Folders:
 
         The descriptor stays this object's own, until the next call.
         """
+        if key[:4] == self._digits and is_page_key(key):  # most: `folder_of`, without the call
+            return self._fd
         folder = folder_of(key)
         if folder != self._folder:
             self.close()
             self._fd = try_open(f"{self._root}/{folder}".encode(), FOLDER)
-            self._folder = folder
+            self._folder, self._digits = folder, folder.replace("/", "")
         return self._fd
 
     def close(self) -> None:
         """Close the folder that is open, if any."""
-        fd, self._fd, self._folder = self._fd, -1, ""
+        fd, self._fd = self._fd, -1
+        self._folder = self._digits = ""
         if fd >= 0:
             os.close(fd)
 

@@ -14,9 +14,11 @@ TEMPORARY = ".tmp"  # no key begins with a dot
 PAGE_DIGITS = 64
 """How many hex digits a page's hash has, with which its keys begin."""
 
-_is_page_key = re.compile(
+is_page_key = re.compile(
     rf"[0-9a-f]{{{PAGE_DIGITS}}}+[0-9A-Za-z_.-]{{0,{KEY_BYTES - PAGE_DIGITS}}}+\Z"
 ).match
+"""Tells whether a text is a key that begins with a page's hash."""
+
 _FOLDER = re.compile(r"[0-9a-f]{2}\Z")
 
 
@@ -26,7 +28,7 @@ def folder_of(key: str) -> str:
     Raises:
         KeyFormatError: no store can hold the key.
     """
-    if _is_page_key(key):
+    if is_page_key(key):
         return f"{key[:2]}/{key[2:4]}"
     check_key(key)
     return OTHERS
@@ -38,7 +40,7 @@ def path_of(root: str, key: str) -> bytes:
     Raises:
         KeyFormatError: no store can hold the key.
     """
-    if _is_page_key(key):  # most are: `folder_of`, without the call
+    if is_page_key(key):  # most are: `folder_of`, without the call
         return f"{root}/{key[:2]}/{key[2:4]}/{key}".encode()
     return f"{root}/{folder_of(key)}/{key}".encode()
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from unikv.backends.batch import Batch, short_object, span_bytes
 from unikv.backends.file_direct import Direct
 from unikv.backends.file_fault import said_right
-from unikv.backends.file_names import path_of
-from unikv.backends.linux import READ, try_open
+from unikv.backends.file_open import files_of
 from unikv.backends.vector import read_into
 from unikv.errors import KeyFormatError, StoreError
 from unikv.store import Outcome, Span
@@ -24,6 +23,7 @@ def read_spans(
     *,
     size_of: Callable[[int], int] | None = None,
     direct: Direct | None = None,
+    came: Callable[[int], None] | None = None,
 ) -> None:
     """Fill the views of spans, and note in ``batch`` what became of each.
 
@@ -35,19 +35,20 @@ def read_spans(
         batch: takes the outcomes.
         size_of: tells the size of a file that is open, once for each that is opened.
         direct: how to read past the page cache, if so.
+        came: called with the position of each span as soon as it is filled.
     """
     plain = direct is None
+    files = files_of(root, spans, direct)
     held: str | None = None  # the key whose file is open
     fd, size = -1, 0
     try:
         for position, (key, start, stop, into) in enumerate(spans):
             try:
                 if key != held:
-                    path = path_of(root, key)
                     last, fd, held = fd, -1, None
                     if last >= 0:
                         os.close(last)
-                    fd = direct.open(path) if direct else try_open(path, READ)
+                    fd = files.open(key)
                     if fd < 0:
                         batch.codes[position] = _miss(fd, spans[position])
                         continue
@@ -64,11 +65,14 @@ def read_spans(
                     and os.preadv(fd, into, start) == view_bytes
                 ):
                     _read(fd, spans[position], size, direct)
+                if came is not None:
+                    came(position)
             except (OSError, KeyFormatError) as error:
                 batch.fail(position, f"get {key!r:.200}", said_right(error))
             except BufferError as error:
                 batch.fail(position, f"get {key!r}: want writable contiguous views", error)
     finally:
+        files.close()
         if fd >= 0:
             os.close(fd)
 

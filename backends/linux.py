@@ -15,7 +15,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _renameat2 = getattr(_libc, "renameat2", None)  # glibc has it since 2.28
 
-_AT_FDCWD = -100
+AT_FDCWD = -100
+"""In place of a folder's descriptor: the working folder, which no absolute path asks for."""
+
 _OPENAT2 = 437  # one number on all architectures but Alpha
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
@@ -52,19 +54,21 @@ FOLDER = How(os.O_RDONLY | os.O_DIRECTORY)
 LOOK = How(os.O_PATH | os.O_NOFOLLOW)  # for fstat alone, of a link itself if it is one
 
 
-def try_open(path: bytes, how: How) -> int:
-    """Open an absolute path if no link lies on it; return a descriptor, or minus the errno.
+def try_open(path: bytes, how: How, at: int = AT_FDCWD) -> int:
+    """Open a path if no link lies on it; return a descriptor, or minus the errno.
+
+    The path is absolute, or begins with ``./`` for the folder that is open as ``at``.
 
     Not an exception, since one costs as much as the call and a miss is no fault. A link gives
     ELOOP, but `LOOK` opens the last one itself.
     """
-    fd: int = _syscall(_OPENAT2, _AT_FDCWD, path, how.pointer, _SIZE_OF_HOW)
+    fd: int = _syscall(_OPENAT2, at, path, how.pointer, _SIZE_OF_HOW)
     if fd >= 0:
         return fd
     number = ctypes.get_errno()
     if number == errno.EINTR:
-        return try_open(path, how)
-    return _open_by_steps(path, how) if number in _NO_SUCH_CALL else -number
+        return try_open(path, how, at)
+    return _open_by_steps(path, how, at) if number in _NO_SUCH_CALL else -number
 
 
 def open_path(path: bytes, how: How) -> int:
@@ -73,6 +77,14 @@ def open_path(path: bytes, how: How) -> int:
     if fd < 0:
         raise OSError(-fd, os.strerror(-fd), path)
     return fd
+
+
+def try_open_in(parent: int, name: str, how: How) -> int:
+    """Open a name in a folder that is open, no link; return a descriptor, or minus the errno."""
+    try:
+        return os.open(name, how.flags, dir_fd=parent)
+    except OSError as error:
+        return -(error.errno or errno.EIO)
 
 
 def open_in(parent: int, name: str, how: How) -> int:
@@ -89,7 +101,7 @@ def rename_new(source: bytes, target: bytes) -> None:
     """Give a file its name in one step, unless that is taken: then raise `FileExistsError`."""
     number = errno.ENOSYS
     if _renameat2 is not None:
-        if _renameat2(_AT_FDCWD, source, _AT_FDCWD, target, _RENAME_NOREPLACE) == 0:
+        if _renameat2(AT_FDCWD, source, AT_FDCWD, target, _RENAME_NOREPLACE) == 0:
             return
         number = ctypes.get_errno()
     if number not in (*_NO_SUCH_CALL, errno.EINVAL):  # EINVAL: the file system's way, as of NFS
@@ -99,11 +111,11 @@ def rename_new(source: bytes, target: bytes) -> None:
         Path(os.fsdecode(source)).unlink()
 
 
-def _open_by_steps(path: bytes, how: How) -> int:
+def _open_by_steps(path: bytes, how: How, at: int) -> int:
     """Open one name after the other, each beneath the one before and none through a link."""
-    _, *names = os.fsdecode(path).split("/")
+    first, *names = os.fsdecode(path).split("/")
     try:
-        fd = os.open("/", FOLDER.flags)
+        fd = os.open(first or "/", FOLDER.flags, dir_fd=at)
         for step, name in enumerate(names, start=1):
             parent = fd
             try:

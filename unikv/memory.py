@@ -7,6 +7,7 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 from unikv.errors import PoolError
 
@@ -60,8 +61,13 @@ def reserve(size: int, *, numa_node: int | None = None) -> tuple[int, mmap.mmap]
 
 
 def attach(fd: int, size: int) -> mmap.mmap:
-    """Map memory that another process reserved."""
-    return mmap.mmap(fd, size)
+    """Map memory that another process reserved.
+
+    Each process has a page table of its own: a thread fills it in, so that first reads need not.
+    """
+    view = mmap.mmap(fd, size)
+    Thread(target=_touch, args=(view, size), name="toucher", daemon=True).start()
+    return view
 
 
 def reserve_private(size: int) -> mmap.mmap:

@@ -108,6 +108,19 @@ class ObjectFormat:
             {chunk.suffix: chunk for chunk in grid.chunks},
         )
 
+    @property
+    def tag(self) -> Tag:
+        """The tag algorithm, with its key if it takes one."""
+        return self._tag
+
+    def facts(self, chunk: Chunk) -> Expectation:
+        """Return what all objects of a chunk have in common.
+
+        Raises:
+            GridError: the chunk is of another grid.
+        """
+        return self._expect(chunk)
+
     def object_bytes(self, chunk: Chunk) -> int:
         """Return the size in bytes of a chunk's object: header, payload and description.
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from unikv.claims import Claims
 from unikv.geometry import Box, Interval, Phase
 from unikv.namespace import Namespace
 from unikv.objects import ObjectFormat
@@ -21,6 +22,7 @@ class Passage:
     format: ObjectFormat
     box: Box
     tag_key: bytes | None = field(repr=False)
+    _claims: dict[Interval | None, Claims] = field(default_factory=dict, repr=False, init=False)
 
     @classmethod
     def of(cls, namespace: Namespace, box: Box, tag_key: bytes | None) -> "Passage":
@@ -41,6 +43,13 @@ class Passage:
     def write(self) -> Plan:
         """The chunks that the box owns. Raises `GridError` when it owns one only in part."""
         return plan_write(self.format, self.box)
+
+    def claims(self, layers: Interval | None) -> Claims:
+        """Return what is claimed of a page's objects when ``layers`` of the box are read."""
+        found = self._claims.get(layers)
+        if found is None:
+            found = self._claims[layers] = Claims.of(self.format, self.read, layers)
+        return found
 
     @cached_property
     def text(self) -> str:

@@ -1,7 +1,7 @@
 """Store: six calls on many keys, all that a backend promises. It knows no KV and no format."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeAlias
@@ -123,8 +123,12 @@ class Store(Records, Protocol):
     underscore. Calls may come from several threads and processes at once.
 
     Optional: ``opener`` (see `Opener`); ``costly_stat``, true where each size is a request over a
-    network, so that `stat` of many keys is to be avoided; ``register(buffer)``, called once with
-    the memory that spans and items will name; ``sweep()``, which removes what dead writers left.
+    network, so that `stat` of many keys is to be avoided; ``register(buffer)``, called
+    once with the memory that spans and items will name; ``sweep()``, which removes what dead
+    writers left; and, in the class that defines `get` and `put`, so that nobody who overrides or
+    wraps these is passed by: ``get_in_turn(spans, came)``, a `get` that reads one span after the
+    other and calls ``came(position)`` as one is filled; ``put_in_turn(items, replace=)``, a `put`
+    of an iterable that stores each item before it asks for the next.
     """
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
@@ -151,3 +155,11 @@ def check_key(key: str) -> None:
             f"store key {key!r:.200}: want 1 to {KEY_BYTES} characters of [0-9A-Za-z_.-], "
             "beginning with a letter, digit or underscore"
         )
+
+
+def find_in_turn(store: Store, verb: str) -> Callable[..., Outcomes] | None:
+    """Return a store's ``get_in_turn`` or ``put_in_turn``, None if it has none; see `Store`."""
+    if verb in getattr(store, "__dict__", ()):
+        return None
+    home = next((one for one in type(store).__mro__ if verb in vars(one)), object)
+    return getattr(store, f"{verb}_in_turn") if f"{verb}_in_turn" in vars(home) else None

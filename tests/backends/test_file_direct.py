@@ -287,8 +287,8 @@ def test_a_file_system_that_opens_none_is_noted(
         plain.put([Item(KEY, [content(KEY, 50_000)])])
     call, open_ = linux.try_open, os.open
 
-    def try_open(path: bytes, how: Any) -> int:
-        return -errno.EINVAL if how.flags & os.O_DIRECT else call(path, how)
+    def try_open(path: bytes, how: Any, at: int) -> int:
+        return -errno.EINVAL if how.flags & os.O_DIRECT else call(path, how, at)
 
     def refuse(path: Any, flags: int, *rest: int, **more: int) -> int:
         if flags & os.O_DIRECT == os.O_DIRECT:

@@ -227,7 +227,7 @@ def test_too_many_open_files_fail_and_are_no_miss(
     store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put(ITEMS[:1])
-    monkeypatch.setattr("unikv.backends.file_read.try_open", lambda *_args: -errno.EMFILE)
+    monkeypatch.setattr("unikv.backends.file_open.try_open", lambda *_args: -errno.EMFILE)
     outcomes = store.get([Span(KEYS[0], 0, 1, [memoryview(bytearray(1))])])
     assert outcomes.codes == [FAILED]
     assert outcomes.errors[0].errno == errno.EMFILE

@@ -63,7 +63,7 @@ def test_a_stale_handle_may_pass(store: FileStore, monkeypatch: pytest.MonkeyPat
 def test_what_may_pass_is_said_so(
     store: FileStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr("unikv.backends.file_read.try_open", lambda *_args: -number)
+    monkeypatch.setattr("unikv.backends.file_open.try_open", lambda *_args: -number)
     outcomes = store.get([Span(KEYS[0], 0, 1, [memoryview(bytearray(1))])])
     assert outcomes.errors[0].retryable
     assert outcomes.errors[0].errno == number
@@ -73,7 +73,7 @@ def test_what_may_pass_is_said_so(
 def test_what_stays_is_said_so(
     store: FileStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr("unikv.backends.file_read.try_open", lambda *_args: -number)
+    monkeypatch.setattr("unikv.backends.file_open.try_open", lambda *_args: -number)
     outcomes = store.get([Span(KEYS[0], 0, 1, [memoryview(bytearray(1))])])
     assert not outcomes.errors[0].retryable
 

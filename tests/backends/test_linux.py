@@ -57,6 +57,36 @@ def test_opening_follows_no_link(base: bytes, place: str, how: linux.How, number
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        ("./b/file", 0),
+        ("./link/file", errno.ELOOP),
+        ("./b/link", errno.ELOOP),
+        ("./c", errno.ENOENT),
+    ],
+)
+def test_a_path_may_begin_at_an_open_folder(base: bytes, place: str, number: int) -> None:
+    folder = linux.open_path(base + b"/a", linux.FOLDER)
+    fd = linux.try_open(place.encode(), linux.READ, folder)
+    os.close(folder)
+    assert -min(fd, 0) == number
+    if fd >= 0:
+        assert os.read(fd, 10) == b"data"
+        os.close(fd)
+
+
+def test_a_name_in_an_open_folder_is_no_link(base: bytes) -> None:
+    folder = linux.open_path(base + b"/a/b", linux.FOLDER)
+    fd = linux.try_open_in(folder, "file", linux.READ)
+    assert os.read(fd, 10) == b"data"
+    assert not os.get_inheritable(fd)
+    assert linux.try_open_in(folder, "link", linux.READ) == -errno.ELOOP
+    assert linux.try_open_in(folder, "none", linux.READ) == -errno.ENOENT
+    os.close(fd)
+    os.close(folder)
+
+
 def test_an_interrupted_open_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unikv import performing
+from unikv import fetching, performing
 from unikv.errors import StoreError
 from unikv.registry import open_store
 from unikv.store import Opener, Store
 
-STAGES = {"plan": "spans_of", "verify": "_verify", "encode": "_encode"}
-"""Stages of `unikv.performing`, and the function that each begins with."""
+STAGES = {
+    "plan": (fetching, "spans_of"),
+    "verify": (fetching, "_verify"),
+    "encode": (performing, "_encode"),
+}
+"""Stages of an order, and the function that each begins with."""
 
 LONGEST_S = 30.0
 
@@ -45,19 +49,19 @@ def stopping(
 @contextmanager
 def stopped_here(stage: str, gate: str, told_file: str) -> Iterator[None]:
     """Let this process's I/O threads stop at a stage."""
-    name = STAGES[stage]
-    function = getattr(performing, name)
-    setattr(performing, name, stopping(function, gate, told_file, stage))
+    module, name = STAGES[stage]
+    function = getattr(module, name)
+    setattr(module, name, stopping(function, gate, told_file, stage))
     try:
         yield
     finally:
-        setattr(performing, name, function)
+        setattr(module, name, function)
 
 
 def open_staged(url: str, stage: str, gate: str, told_file: str) -> Store:
     """Open a store in an I/O process that stops at a stage."""
-    name = STAGES[stage]
-    setattr(performing, name, stopping(getattr(performing, name), gate, told_file, stage))
+    module, name = STAGES[stage]
+    setattr(module, name, stopping(getattr(module, name), gate, told_file, stage))
     return open_store(url)
 
 
@@ -105,3 +109,19 @@ class Unopenable(Staged):
     @property
     def opener(self) -> Opener:
         return Opener("tests.io_path.staged", "fail_to_open", [])
+
+
+def open_slow_to_close(url: str, gate: str, told_file: str) -> Store:
+    """Open a store that is closed once a gate is open."""
+    store = open_store(url)
+    close = stopping(store.close, gate, told_file, "close")
+    store.close = close  # type: ignore[method-assign]
+    return store
+
+
+class SlowToClose(SlowToOpen):
+    """A store that an I/O process has closed only once a gate is open."""
+
+    @property
+    def opener(self) -> Opener:
+        return Opener("tests.io_path.staged", "open_slow_to_close", self._arguments)

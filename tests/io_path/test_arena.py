@@ -1,6 +1,8 @@
 """Arena: slots never overlap, and every byte comes back, whatever the order of calls."""
 
+import ctypes
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +91,27 @@ def test_another_mapping_of_shared_memory_sees_what_a_slot_holds() -> None:
     assert other[slot.start : slot.start + 1024] == bytes([7]) * 1024
     slot.release()
     arena.close()
+
+
+def test_whoever_maps_shared_memory_need_not_enter_its_pages_by_use() -> None:
+    size = 8 << 20
+    arena = Arena(size, shared=True)
+    other = attach(arena.fd, size)
+    begins = ctypes.addressof(ctypes.c_char.from_buffer(other))
+    end = monotonic() + 10
+    while entered(begins) < size and monotonic() < end:
+        sleep(0.01)
+    assert entered(begins) == size
+    arena.close()
+
+
+def entered(begins: int) -> int:
+    """Return the bytes of a mapping that are in this process's page table."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.startswith(f"{begins:x}-"):
+            return int(next(row for row in lines if row.startswith("Rss:")).split()[1]) << 10
+    return 0
 
 
 def test_more_shared_memory_than_there_is_is_refused_at_once() -> None:

@@ -1,0 +1,65 @@
+"""Persisting: calls a store again for those items of a batch whose failure may pass. No orders."""
+
+import random
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import TypeVar
+
+from unikv.errors import StoreError
+from unikv.store import Item, Outcomes, Span
+
+MOST_TRIES = 3
+"""How often an item is tried whose failure may pass, the first time counted."""
+
+FIRST_PAUSE_S = 0.02
+"""Longest pause before the second try; each further one is up to four times as long."""
+
+_One = TypeVar("_One", Item, Span)
+_Answer = TypeVar("_Answer")
+
+
+def persist(
+    call: Callable[[Sequence[_One]], Outcomes], batch: Sequence[_One], until: float
+) -> tuple[Outcomes, int]:
+    """Call for a batch, again for the items whose failure may pass; return how often that was."""
+    return again(call, batch, call(batch), until)
+
+
+def again(
+    call: Callable[[Sequence[_One]], Outcomes],
+    batch: Sequence[_One],
+    outcomes: Outcomes,
+    until: float,
+) -> tuple[Outcomes, int]:
+    """Do as `_persist` for a batch that was called for once, with these outcomes."""
+    counted(outcomes.codes, batch)
+    pause, tries = FIRST_PAUSE_S, 1
+    while tries < MOST_TRIES and outcomes.errors:
+        again = [n for n, error in outcomes.errors.items() if error.retryable]
+        wait = pause * random.uniform(0.5, 1)  # noqa: S311 - so that clients do not march in step
+        if not again or monotonic() + wait >= until:
+            break
+        sleep(wait)
+        pause, tries = pause * 4, tries + 1
+        news = call([batch[n] for n in again])
+        codes, errors = list(outcomes.codes), dict(outcomes.errors)
+        for i, n in enumerate(again):
+            codes[n] = news.codes[i]
+            errors.pop(n)
+            if i in news.errors:
+                errors[n] = news.errors[i]
+        outcomes = Outcomes(codes, errors)
+    return outcomes, tries - 1
+
+
+def counted(answers: Sequence[_Answer], asked: Sequence[object]) -> Sequence[_Answer]:
+    """Return what a store answered, one for each that it was asked."""
+    if len(answers) != len(asked):
+        raise StoreError(f"the store gave {len(answers)} answers to {len(asked)} questions")
+    return answers
+
+
+def outage_of(outcomes: Outcomes) -> bool:
+    """Tell whether the store did nothing at all of a batch, though it might a moment later."""
+    every = outcomes.errors.values()
+    return 0 < len(every) == len(outcomes.codes) and all(error.retryable for error in every)
