@@ -100,6 +100,8 @@ def parse_place(url: StoreUrl) -> RedisPlace:
     Raises:
         UrlError: a part or an option is wrong, or a password is wanted and not there.
     """
+    if "db" in url.options and url.scheme != "unix":
+        raise _wrong(url, f"option db: want the database as the path: {_example(url)}")
     url.refuse_options_except(*_OPTIONS[url.scheme])
     user, at, host = url.authority.rpartition("@")
     username, password = _credentials(url, user) if at else (None, None)
@@ -112,7 +114,7 @@ def parse_place(url: StoreUrl) -> RedisPlace:
             raise _wrong(url, "want unix:///path/of/socket")
         node, db = Node(url.path, 0), _number(url, "db", url.options.get("db", "0"))
     else:
-        node, db = _address(url, host), _number(url, "path", url.path.strip("/") or "0")
+        node, db = _address(url, host), _database(url)
     if cluster and db:
         raise _wrong(url, "a cluster has database 0 alone: want no other in the path")
     return RedisPlace(
@@ -153,13 +155,28 @@ def _address(url: StoreUrl, text: str) -> Node:
     """Return host and port; an IPv6 address stands in brackets."""
     parts = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?", text)
     if parts is None:
-        raise _wrong(
-            url, f"want {url.scheme}://host:port/db, as in {url.scheme}://localhost:6379/0"
-        )
+        raise _wrong(url, f"want {url.scheme}://host:port/db, as in {_example(url)}")
     port = int(parts[3] or 6379)
     if not 0 < port < 2**16:
         raise _wrong(url, f"port {port}: want 1 to 65535")
     return Node(parts[1] or unquote(parts[2]), port)
+
+
+def _database(url: StoreUrl) -> int:
+    """Return the number of the database, 0 where the path names none."""
+    # The path is not shown: it may have been meant for another place, and be secret.
+    found = re.fullmatch(r"/?|/([0-9]{1,9})/?", url.path)
+    if found is None:
+        raise _wrong(
+            url,
+            f"the path: want the number of a database, 0 or more: {_example(url)}; our keys "
+            "are told apart by the option prefix",
+        )
+    return int(found[1] or 0)
+
+
+def _example(url: StoreUrl) -> str:
+    return f"{url.scheme}://localhost:6379/0"
 
 
 def _tls(url: StoreUrl) -> Tls:
@@ -175,8 +192,7 @@ def _tls(url: StoreUrl) -> Tls:
 def _number(url: StoreUrl, name: str, text: str, *, least: int = 0) -> int:
     # The text is not shown: it may have been meant for another place, and be secret.
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-        where = "the path" if name == "path" else f"option {name}"
-        raise _wrong(url, f"{where}: want a whole number from {least} on")
+        raise _wrong(url, f"option {name}: want a whole number from {least} on")
     return int(text)
 
 

@@ -82,6 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     identity("--label", metavar="TEXT", help="name of the model (default: the config's folder)")
     identity("--weights", metavar="ID", help="hf:COMMIT or files:DIGEST (default: a placeholder)")
     identity("--rope", metavar="JSON", help='RoPE settings, or "none" (default: the config\'s)')
+    identity(
+        "--codec",
+        choices=("none", "zstd"),
+        default="none",
+        help="with zstd all sizes and costs are upper bounds (%(default)s)",
+    )
     prices = parser.add_argument_group("prices, in any currency; the defaults are mere examples")
     for name, default, of in (
         ("put", 0.005, "1,000 puts"),

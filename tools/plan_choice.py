@@ -119,6 +119,7 @@ def _plan(
         weights=model.weights,
         placeholders=model.placeholders,
         spec=spec.describe(),
+        codec=namespace.codec,
         kv_bytes_per_token=spec.page_bytes / spec.page_tokens,
         grid=grid_of(spec, common_cut(spec, fleet)),
         objects=objects,

@@ -145,6 +145,7 @@ class PlanFigures:
     weights: str
     placeholders: tuple[str, ...]
     spec: dict[str, Json]
+    codec: str  # other than "none": all stored and fetched bytes are upper bounds
     kv_bytes_per_token: float
     grid: GridFigures
     objects: tuple[ObjectFigures, ...]
@@ -267,7 +268,8 @@ def _rank(rank: Rank, form: ObjectFormat, plan: Plan) -> RankFigures:
         replica=replica,
         replicas=replicas,
         objects=len(plan.chunks),
-        gets=len(plan.spans.key),
+        # Of a coded object the header is read first, since it alone tells where the slabs lie.
+        gets=len(plan.spans.key) if form.codec is None else 2 * len(plan.chunks),
         needed_bytes=plan.needed,
         read_bytes=plan.read,
         fetched_bytes=int((plan.spans.stop - plan.spans.start).sum()),

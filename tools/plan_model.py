@@ -41,6 +41,7 @@ class Model:
     label: str
     component: str
     placeholders: tuple[str, ...]  # of "weights" and "rope"
+    codec: str = "none"
 
     def namespace(self, spec: KVSpec, cut: Cut | None = None) -> Namespace:
         """Return the namespace of ``spec`` under a cut, by default uncut.
@@ -54,6 +55,7 @@ class Model:
             rope=self.rope,
             model=self.label,
             component=self.component,
+            codec=self.codec,
             **({} if cut is None else cut._asdict()),
         )
 
@@ -97,6 +99,7 @@ def read_model(args: argparse.Namespace) -> Model:
         found.model,
         found.component,
         () if args.weights else ("weights",),
+        args.codec,
     )
 
 
@@ -158,6 +161,7 @@ def _from_numbers(
         namespace.model,
         namespace.component,
         tuple(placeholders),
+        args.codec,
     )
 
 

@@ -83,8 +83,14 @@ def _print_figures(console: Console, figures: PlanFigures) -> None:
     draw_grid(console, figures)
     _heading(console, "objects")
     console.print(_objects_table(figures.objects))
-    stored = f"{figures.stored_bytes_per_page:,} bytes stored"
+    most = "" if figures.codec == "none" else "at most "
+    stored = f"{most}{figures.stored_bytes_per_page:,} bytes stored"
     _line(console, f"  a page: {_objects(figures.grid.chunks_per_page)}, {stored}")
+    if most:
+        words = (
+            f"codec {figures.codec}: all bytes told here but payloads are upper bounds, costs too; "
+        )
+        _print_rows(console, [(f"{words}a read takes two rounds, headers and then slabs",)])
     _heading(console, "a page, all ranks together")
     console.print(_deployments_table(names, figures.deployments))
     _heading(console, "a page, on each rank that owns it")

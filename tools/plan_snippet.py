@@ -45,7 +45,10 @@ def write_snippet(namespace: Namespace, placeholders: Iterable[str]) -> str:
         "spec": _SPEC,
         "rope": namespace.rope,
         **_grid(namespace),
+        "codec": namespace.codec,
     }
+    if namespace.codec == "none":
+        del fields["codec"]
     if namespace.component == "target":
         del fields["component"]
     return "\n".join(

@@ -1,16 +1,13 @@
 """IoHost: a client's side of its I/O process: starts it, and again when it died. It has no pool."""
 
-import errno
-import fcntl
 import os
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 from weakref import WeakSet
 
@@ -18,6 +15,7 @@ from unikv.arena import Arena
 from unikv.errors import SpecError, StoreError
 from unikv.events import Teller
 from unikv.io_process import send_with
+from unikv.io_socket import join
 from unikv.memory import PAGE, reserve
 from unikv.meters import Meters
 from unikv.orders import Answer, Order, refuse
@@ -25,12 +23,19 @@ from unikv.store import Opener
 from unikv.wire import VERSION, Link, read_answer, write_order
 
 START_S = 30.0
-"""Seconds that a new I/O process may take to open the store."""
+"""Seconds that a new I/O process may take to open the store, and that joining one may take."""
 
 MOST_STARTS = 3
 """Starts in `PAUSE_S` seconds; more fail at once, as where the store's client kills its process."""
 
 PAUSE_S = 5.0
+
+END_S = 2.0
+"""Seconds for which a client that leaves waits for its process to end."""
+
+LINGER_S = 35.0
+"""Seconds that the process has to end by itself: its store may have to write back first."""
+
 DIED = "the I/O process died"
 STARTING = "the I/O process has not opened the store yet"
 
@@ -104,7 +109,7 @@ class IoHost:
 
     Raises:
         SpecError: a socket path that cannot be used.
-        StoreError: the process cannot be started.
+        StoreError: the process cannot be started, or joined in `START_S`.
     """
 
     def __init__(
@@ -116,7 +121,7 @@ class IoHost:
         teller: Teller,
     ) -> None:
         place = [opener.module, opener.function, list(opener.arguments)]
-        self._hello = [VERSION, place, sys.path, arena.size]
+        self._hello = [VERSION, place, _search_path(), arena.size]
         self._arena = arena
         self._path = socket_path
         self._meters = meters
@@ -128,6 +133,7 @@ class IoHost:
         self._starts: list[float] = []
         self._restarts = -1
         self._process: subprocess.Popen[bytes] | None = None
+        self._starter: subprocess.Popen[bytes] | None = None  # of the host's; it ends at once
         self._control: socket.socket | None = None
         self._greeting: Link | None = None  # until the process has said that the store is open
         self._numbers = 0
@@ -135,7 +141,7 @@ class IoHost:
         self._refused = ""  # why a process could not open the store, last
         self._closed = False
         try:
-            self._start()
+            self._start(monotonic() + START_S)
         except BaseException:
             self.close()
             raise
@@ -154,7 +160,7 @@ class IoHost:
                 if self._closed:
                     raise StoreError("this client is closed")
                 if self._control is None:
-                    self._start()
+                    self._start(until)
                 try:
                     return self._hire(until)
                 except StoreError:
@@ -194,6 +200,10 @@ class IoHost:
                 self._refused = f"the I/O process cannot open the store: {said[0]}"
                 raise StoreError(self._refused)
             self._greeting, self._refused = None, ""
+            if self._starter is not None:
+                _see_end(self._starter)
+                self._starter = None
+        self._control.settimeout(max(0.001, until - monotonic()))  # it may be stopped
         ours, theirs = socket.socketpair()
         with theirs:
             number = self._numbers % (PAGE // 8)
@@ -208,8 +218,8 @@ class IoHost:
         self._workers.add(worker)
         return worker
 
-    def _start(self) -> None:
-        """Start a process, or join the host's, and send it the hello."""
+    def _start(self, until: float) -> None:
+        """Start a process, or join the host's by ``until``, and send it the hello."""
         now = monotonic()
         self._starts = [at for at in self._starts if now - at < PAUSE_S]
         if len(self._starts) >= MOST_STARTS:
@@ -217,10 +227,11 @@ class IoHost:
             raise StoreError(self._refused or died)
         self._starts.append(now)
         try:
-            self._greet()
-        except SpecError:
+            self._greet(until)
+        except (SpecError, StoreError):
+            self._starts.pop()  # nothing was started
             raise
-        except OSError as error:  # the last guest of a host's process may just have left it
+        except OSError as error:
             self._end()
             raise StoreError(f"{DIED} as it started ({error.strerror or error})") from error
         self._restarts += 1
@@ -229,15 +240,21 @@ class IoHost:
         pid = self._process.pid if self._process is not None else 0
         self._teller.tell("io_process_started", pid=pid, restarts=self._restarts)
 
-    def _greet(self) -> None:
+    def _greet(self, until: float) -> None:
         if self._path is None:
             self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = _spawn("control", theirs)
         else:
-            self._control = _join(Path(self._path))
+            self._control = join(
+                self._path, self._open_house, lambda: not self._closed and monotonic() < until
+            )
+            self._control.settimeout(max(0.001, until - monotonic()))
         self._greeting = Link(self._control)
         send_with(self._control, self._hello, [self._arena.fd, self._words_fd])
+
+    def _open_house(self, listener: socket.socket) -> None:
+        self._starter = _spawn("listen", listener)
 
     def _bury(self) -> None:
         """Note that the process is gone; its I/O is, too."""
@@ -252,53 +269,60 @@ class IoHost:
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(2)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
+        for process in filter(None, (self._process, self._starter)):
+            _see_end(process)
+        self._process = self._starter = None
 
 
 def _spawn(mode: str, end: socket.socket) -> "subprocess.Popen[bytes]":
     """Start an I/O process that inherits a socket, and nothing else; it runs this same code."""
-    start = f"import sys; sys.path[:] = {sys.path!r}; from unikv.io_process import main; main()"
+    path = _search_path()
+    start = f"import sys; sys.path[:] = {path!r}; from unikv.io_house import main; main()"
     command = [sys.executable, "-P", "-c", start, "unikv.io_process", mode, str(end.fileno())]
+    # Whoever waits for the end of a client's output must not wait for the host's process as well.
+    out = subprocess.DEVNULL if mode == "listen" else None
     return subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs this
-        command, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+        command,
+        pass_fds=[end.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=out,
+        start_new_session=True,
     )
 
 
-def _join(path: Path) -> socket.socket:
-    """Connect to the I/O process of this host; start it if there is none."""
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _search_path() -> list[str]:
+    """Return where this process finds modules, as it is for one in another folder, too."""
+    return [str(Path(entry).absolute()) for entry in sys.path]
+
+
+def _see_end(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a process that has nothing left to do but to close its store.
+
+    One that takes longer is seen out by a thread. One that is stopped never ends by itself.
+    """
     try:
-        with Path(f"{path}.lock").open("a") as lock:  # two that come at once start one
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError, ConnectionRefusedError):
-                end.connect(str(path))
-                _check_peer(end, path)
-                return end
-            if path.exists() and not path.is_socket():
-                raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
-            path.unlink(missing_ok=True)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-                listener.bind(str(path))
-                path.chmod(0o600)
-                listener.listen(64)
-                _spawn("listen", listener).wait()
-            end.connect(str(path))
-            return end
-    except OSError as error:
-        end.close()
-        raise SpecError(
-            f"io='host:{path}': {error.strerror or error}; want the path of a socket in a folder "
-            "that this user can write to"
-        ) from error
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        patience = 0.0 if _stopped(process.pid) else LINGER_S
+        name = "unikv-lingering"
+        last = Thread(target=_wait_or_kill, args=(process, patience), name=name, daemon=True)
+        last.start()
+        if not patience:
+            last.join()
 
 
-def _check_peer(end: socket.socket, path: Path) -> None:
-    raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    if struct.unpack("3i", raw)[1] != os.getuid():
-        raise PermissionError(1, f"another user listens at {path}")
+def _wait_or_kill(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _stopped(pid: int) -> bool:
+    """Tell whether a child is stopped by a signal; see proc(5)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "tT"
+    except FileNotFoundError:
+        return False

@@ -83,6 +83,11 @@ class Lane:
         """
         if component.pool is None:
             raise PoolError(f"component {name!r} has no pool: a client moves bytes, a catalog asks")
+        if not isinstance(component.pool, PagedCache):
+            raise PoolError(
+                f"pool of component {name!r} is a {type(component.pool).__name__}: want a "
+                "PagedCache, as PagedCache.slots(k, v) makes it from the engine's tensors"
+            )
         spec = component.namespace.spec
         box = rank.box(spec, model_layers)
         component.pool.check(spec, box)

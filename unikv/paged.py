@@ -196,7 +196,12 @@ class PagedCache:
         if spec.kind in ("mha", "mla") and self.dtype != spec.dtype:
             raise PoolError(f"pool of dtype {self.dtype}: want {spec.dtype}, as the spec")
         if self.heads != box.heads.size:
-            raise PoolError(f"pool of {self.heads} heads: want {box.heads.size}, the rank's")
+            swapped = self.block_tokens == box.heads.size
+            hint = f"; blocks have {self.block_tokens} tokens: want the other order=?"
+            raise PoolError(
+                f"pool of {self.heads} heads: want {box.heads.size}, the rank's"
+                f"{hint if swapped else ''}"
+            )
         for part, view in zip(spec.parts, self.parts[0], strict=True):
             if view.shape[3] != part.width:
                 raise PoolError(

@@ -48,6 +48,31 @@ class Selector:
         for lane in follow_sources([*lanes.values()]):
             source = lanes[str(lane.component.source)]
             tables[lane.name] = derive_table(lane, source, tables[source.name])
-        selections = [lanes[n].select(tables[n], len(pages), write=write) for n in lanes]
+        selections = [_select(lanes[n], tables[n], len(pages), write=write) for n in lanes]
         check_blocks([*lanes.values()], selections, self._shared)
         return selections
+
+
+def _select(lane: Lane, slots: Slots | int, pages: int, *, write: bool) -> Selection:
+    try:
+        return lane.select(slots, pages, write=write)
+    except PoolError as error:
+        raise PoolError(f"{error} ({_explain(lane, pages)})") from error
+
+
+def _explain(lane: Lane, pages: int) -> str:
+    """Return what a lane's slots are, for whoever gave others."""
+    pool, rows, tokens = lane.pool, lane.page_rows, lane.format.namespace.spec.page_tokens
+    blocks, block = pool.block_count * lane.shard.ranks, pool.block_tokens
+    some = f"shape ({pages}, {rows})"
+    if blocks:  # else the rank has none of the component's layers, and any slot will do
+        some += f", each a slot from 0 to {blocks * block - 1}"
+    if block > 1:
+        some += f", or shape ({pages}, {rows // block}), each a block from 0 to {blocks - 1}"
+    held = "-1 throughout a page stands for one that is not held"
+    if lane.dense and lane.required:
+        held = "-1 stands for a page that is not held, and this component must hold every page"
+    return (
+        f"slots of component {lane.name!r} for {pages} pages of {tokens} tokens: int64 or int32, "
+        f"{some}; {held}"
+    )

@@ -66,7 +66,6 @@ class Link:
     """
 
     def __init__(self, end: socket.socket) -> None:
-        end.settimeout(None)
         self._end = end
         self._waits: dict[int, bytes] = {}  # as the kernel knows them
         self._bytes = bytearray()
@@ -95,8 +94,7 @@ class Link:
             ConnectionError: the other end is gone.
         """
         flags = socket.MSG_DONTWAIT if seconds is not None and seconds <= 0 else 0
-        if not flags:
-            self._wait_at_most(socket.SO_RCVTIMEO, seconds)
+        self._wait_at_most(socket.SO_RCVTIMEO, seconds)
         while (missing := self._missing()) > 0:
             try:
                 read = self._end.recv(max(missing, 1 << 16), flags)
@@ -116,6 +114,8 @@ class Link:
 
     def _wait_at_most(self, option: int, seconds: float | None) -> None:
         """Have the kernel end a wait after so long; see socket(7)."""
+        if self._end.gettimeout() is not None:  # whoever had it before let Python keep the time
+            self._end.settimeout(None)
         micros = 0 if seconds is None else max(1, int(seconds * 1e6))
         wait = _TIMEVAL.pack(*divmod(micros, 1_000_000))
         if self._waits.get(option) != wait:

@@ -12,6 +12,8 @@ from unikv.backends.redis_url import Node, RedisPlace, Tls, parse_place
 from unikv.backends.url import parse_url
 from unikv.errors import UrlError
 
+DATABASE = "the path: want the number of a database, 0 or more"
+
 
 def place(text: str) -> RedisPlace:
     return parse_place(parse_url(text))
@@ -22,6 +24,8 @@ def place(text: str) -> RedisPlace:
     [
         ("redis://localhost", Node("localhost", 6379), "redis://localhost:6379/0"),
         ("redis://kv:7000/", Node("kv", 7000), "redis://kv:7000/0"),
+        ("redis://kv:7000", Node("kv", 7000), "redis://kv:7000/0"),
+        ("redis://kv:7000/5/", Node("kv", 7000), "redis://kv:7000/5"),
         ("redis://kv:7000/5", Node("kv", 7000), "redis://kv:7000/5"),
         ("redis://[::1]:7000/2", Node("::1", 7000), "redis://[::1]:7000/2"),
         ("redis://u:p@kv/0?cluster=1", Node("kv", 6379), "redis://kv:6379/0?cluster=1"),
@@ -98,9 +102,19 @@ def test_tls_has_its_files(tmp_path: Path) -> None:
         ("redis://kv:SECRET/0", "want redis://host:port/db"),
         ("redis://kv:0/0", "port 0: want 1 to 65535"),
         ("redis://kv:70000/0", "port 70000: want 1 to 65535"),
-        ("redis://kv/SECRET", "the path: want a whole number"),
-        ("redis://kv/-1", "the path: want a whole number"),
-        ("redis://kv/1/2", "the path: want a whole number"),
+        ("redis://kv/SECRET", f"{DATABASE}: redis://localhost:6379/0; our keys"),
+        ("rediss://kv/SECRET", f"{DATABASE}: rediss://localhost:6379/0; our keys"),
+        ("redis://kv/-1", DATABASE),
+        ("redis://kv/1/2", DATABASE),
+        ("redis://kv//1", DATABASE),
+        ("redis://kv//", DATABASE),
+        ("redis://kv/1.0", DATABASE),
+        ("redis://kv/0x1", DATABASE),
+        ("redis://kv/+1", DATABASE),
+        ("redis://kv/%D9%A1", DATABASE),
+        ("redis://kv/9999999999", DATABASE),
+        ("unix:///run/x?db=-1", "option db: want a whole number from 0"),
+        ("unix:///run/x?db=SECRET", "option db: want a whole number from 0"),
         ("redis://kv/3?cluster=1", "a cluster has database 0 alone"),
         ("redis://kv?prefix={SECRET}", "option prefix: want"),
         ("redis://kv?prefix=a*", "option prefix: want"),
@@ -112,7 +126,10 @@ def test_tls_has_its_files(tmp_path: Path) -> None:
         ("redis://kv?connect_timeout=SECRET", "option connect_timeout: want seconds"),
         ("redis://kv?connections=0", "option connections: want a whole number from 1"),
         ("redis://kv?ca_certs=/x", "unknown option 'ca_certs'"),
-        ("redis://kv?db=1", "unknown option 'db'"),
+        ("redis://kv?db=1", "option db: want the database as the path: redis://localhost:6379/0"),
+        ("rediss://kv/1?db=1", "option db: want the database as the path: rediss://"),
+        ("redis://kv:/0", "want redis://host:port/db"),
+        ("redis://:6379/0", "want redis://host:port/db"),
         ("redis://kv?cluster=yes", "option cluster: want 1 or 0"),
         ("rediss://kv?ca_certs=/SECRET", "option ca_certs: there is no such file"),
         ("unix://kv/run/x", "want unix:///path/of/socket"),

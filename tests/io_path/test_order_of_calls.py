@@ -23,27 +23,8 @@ from tests.io_path.lab import (
     until,
     within,
 )
-from unikv.errors import PoolError
+from tests.io_path.signals import KINDS, event
 from unikv.testing_faults import Rule
-
-
-class Synchronized:
-    """An event as CUDA has them: it blocks until it has happened."""
-
-    def __init__(self) -> None:
-        self.happened = threading.Event()
-        self.asked = threading.Event()
-
-    def set(self) -> None:
-        self.happened.set()
-
-    def synchronize(self) -> None:
-        self.asked.set()
-        assert self.happened.wait(10)
-
-
-def event(kind: str) -> Any:
-    return threading.Event() if kind == "waits" else Synchronized()
 
 
 def fill(side: Side, lab: Lab) -> None:
@@ -54,7 +35,7 @@ def fill(side: Side, lab: Lab) -> None:
             layer[slots] = values
 
 
-@pytest.mark.parametrize("kind", ["waits", "synchronizes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_B23_B26_a_save_stores_what_is_there_once_its_event_has_happened(
     lab: Lab, kind: str
 ) -> None:
@@ -77,7 +58,7 @@ def test_B23_B26_a_save_stores_what_is_there_once_its_event_has_happened(
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["load", "stream"])
-@pytest.mark.parametrize("kind", ["waits", "synchronizes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_B24_a_load_fills_no_slot_before_its_event_has_happened(
     lab: Lab, kind: str, *, stream: bool
 ) -> None:
@@ -94,15 +75,16 @@ def test_B24_a_load_fills_no_slot_before_its_event_has_happened(
     assert lab.world.holds(side, 6)
 
 
+@pytest.mark.parametrize("kind", ["waits", "queries"])
 @pytest.mark.parametrize("call", ["save", "load"])
 def test_an_event_that_never_happens_costs_the_deadline_and_touches_nothing(
-    threads_lab: Lab, call: str
+    threads_lab: Lab, call: str, kind: str
 ) -> None:
     lab = threads_lab
     lab.fill()
     side = lab.side(lab.store(), filled=call == "save", deadline_s=0.2)
     before = snapshot(side)
-    never = threading.Event()
+    never = event(kind)
     pages, slots = lab.world.pages, side.slots
     if call == "save":
         ticket: Any = side.client.save_async(pages, slots, after=never)
@@ -120,30 +102,6 @@ def test_an_event_that_never_happens_costs_the_deadline_and_touches_nothing(
     if call == "save":
         assert ticket.source_free()
     assert side.client.load(pages, slots).pages == 6  # and the slots are free
-
-
-@pytest.mark.parametrize("after", [object(), 5, "event"])
-def test_what_is_no_event_is_refused(threads_lab: Lab, after: Any) -> None:
-    lab = threads_lab
-    side = lab.side(lab.store(), filled=True)
-    with pytest.raises(PoolError, match=r"want an event"):
-        side.client.save_async(lab.world.pages, side.slots, after=after)
-    with pytest.raises(PoolError, match=r"want an event"):
-        side.client.load_async(lab.world.pages, side.slots, after=after)
-    assert side.client.save(lab.world.pages, side.slots).ok
-
-
-def test_an_event_that_raises_fails_its_ticket_alone(threads_lab: Lab) -> None:
-    class Broken:
-        def synchronize(self) -> None:
-            raise RuntimeError("CUDA error: an illegal memory access")
-
-    lab = threads_lab
-    side = lab.side(lab.store(), filled=True)
-    ticket = side.client.save_async(lab.world.pages, side.slots, after=Broken())
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        ticket.result(5)
-    assert side.client.save(lab.world.pages, side.slots).ok
 
 
 @pytest.mark.parametrize("many", [4, 12])

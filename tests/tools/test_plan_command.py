@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tools.plans import DOCS, LLAMA_CONFIG
-from unikv.namespace import Namespace
+from unikv.namespace import CODECS, Namespace
 from unikv.tools.cli import main
 from unikv.tools.plan_warnings import find_warnings
 
@@ -90,6 +90,33 @@ def test_the_pasted_snippet_is_the_namespace_of_the_config(
         layers_per_chunk=40,
         heads_per_chunk=2,
     )
+
+
+def test_a_codec_makes_bytes_upper_bounds_and_reads_two_rounds(
+    llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (llama, "--deploy", "tp4,pp2", "--weights", "hf:" + "cd" * 20)
+    plain, coded = planned(capsys, *words), planned(capsys, *words, "--codec", "zstd")
+    assert (plain["codec"], coded["codec"]) == ("none", "zstd")
+    assert coded["deployments"][0]["gets"] == 2 * plain["deployments"][0]["gets"]
+    assert coded["prompt"]["stored_bytes"] >= plain["prompt"]["stored_bytes"]
+    made: dict[str, Any] = {}
+    exec(coded["snippet"], made)
+    assert made["namespace"].codec == "zstd"
+    assert 'codec="zstd"' in coded["snippet"]
+    assert "codec" not in plain["snippet"]
+    out = Told(capsys, *words, "--codec", "zstd").out
+    assert f"at most {coded['stored_bytes_per_page']:,} bytes stored" in out
+    assert "upper bounds" in out
+    assert "upper bounds" not in Told(capsys, *words).out
+
+
+def test_the_codecs_are_those_of_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
+    for codec in CODECS:
+        assert planned(capsys, *NUMBERS, "--deploy", "tp1", "--codec", codec)["codec"] == codec
+    with pytest.raises(SystemExit):
+        main(["plan", *NUMBERS, "--deploy", "tp1", "--codec", "lz4"])
+    assert "'none', 'zstd'" in capsys.readouterr().err
 
 
 def test_the_printed_snippet_is_the_one_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:

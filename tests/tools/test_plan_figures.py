@@ -1,10 +1,27 @@
 """What a grid costs each deployment: figures by hand, and sums that hold for any fleet."""
 
+from typing import Any
+
 import pytest
+import torch
 from hypothesis import given, settings
 
-from tests.tools.plans import DEEPSEEK, HYBRID, LLAMA, SMOL, fleets, model, plan, refusal
+from tests.tools.plans import (
+    DEEPSEEK,
+    HYBRID,
+    LLAMA,
+    PRICES,
+    SMOL,
+    fleet,
+    fleets,
+    model,
+    plan,
+    refusal,
+)
+from unikv import Client, PagedCache, Topology, page_hashes
+from unikv.backends.memory import MemoryStore
 from unikv.fleet import Deployment
+from unikv.namespace import CODECS
 from unikv.spec import KVSpec
 from unikv.tools.plan_choice import make_plan
 from unikv.tools.plan_figures import DeploymentFigures, PlanFigures, Prices
@@ -157,3 +174,29 @@ def _adds_up(one: DeploymentFigures, spec: KVSpec, chunks: int) -> None:
     assert one.gets >= chunks * one.replicas
     if one.writes:
         assert (one.gets, one.read_amplification) == (chunks * one.replicas, 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_load_asks_for_what_the_plan_tells(codec: str) -> None:
+    """Of a codec that shrinks what it can: zeros here."""
+    spec = KVSpec.mha(layers=4, kv_heads=4, head_dim=64, dtype="bfloat16", page_tokens=16)
+    texts = ("tp2", "tp1,pp2")  # who writes, and who only reads
+    found = make_plan(model(spec, codec=codec), fleet(*texts), 160, PRICES)
+    assert isinstance(found, PlanFigures)
+    made: dict[str, Any] = {}
+    exec(found.snippet, made)
+    store, pages = MemoryStore(), page_hashes(range(160), 16)
+    slots = torch.arange(160).view(10, 16)
+    for text, told in zip(texts, found.deployments, strict=True):
+        for rank, one in zip(Topology.parse(text).ranks(), told.by_rank, strict=True):
+            layers, heads = (stop - start for start, stop in (one.layers, one.heads))
+            kv = ([torch.zeros(160, heads, 64).bfloat16() for _ in range(layers)] for _ in "kv")
+            with Client(store, made["namespace"], rank, PagedCache.slots(*kv)) as client:
+                if told.writes:
+                    assert client.save(pages, slots).ok
+                    continue
+                report = client.load(pages, slots)
+            assert report.pages == 10
+            assert report.requests == 10 * one.gets
+            fetched, most = report.bytes_read, 10 * one.fetched_bytes
+            assert fetched == most if codec == "none" else fetched < most
