@@ -18,7 +18,7 @@ _START = (
     "import sys; sys.path[:] = {path!r}; "
     "from unikv.backends.file_evict_loop import main; sys.exit(main(sys.argv[1:]))"
 )
-_PAUSES_S = (1.0, 60.0)  # between starts after one that failed; doubled up to
+_PAUSES_S = (1.0, 60.0)  # from start to start; doubled after one that failed, up to
 _END_S = 10.0
 
 
@@ -32,12 +32,14 @@ class Child:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._pause_s, self._paused_until = _PAUSES_S[0], 0.0
+        self._started = self._seen = 0.0  # when it was last started, and last seen alive
 
     def ensure(self) -> None:
         """Start the process, unless it runs: here or elsewhere. It does not wait for it."""
-        if self._process is not None and self._process.poll() is None:
-            return
         now = time.monotonic()
+        if self._process is not None and self._process.poll() is None:
+            self._seen = now
+            return
         if now < self._paused_until:
             return
         self._pause()
@@ -46,7 +48,7 @@ class Child:
             if lock is None:  # somebody else's
                 return
             release(lock)
-            self._process = self._start()
+            self._process, self._started = self._start(), now
         except OSError as error:
             self.fault = f"the process that evicts cannot be started: {error}"
 
@@ -82,7 +84,9 @@ class Child:
         now = time.monotonic()
         if status:
             self.fault = f"the process that evicts ended with status {status}"
-            self._pause_s = min(2 * self._pause_s, _PAUSES_S[1])
+            # One that worked a good while before somebody killed it is no reason to wait longer.
+            lived = self._seen - self._started > self._pause_s
+            self._pause_s = _PAUSES_S[0] if lived else min(2 * self._pause_s, _PAUSES_S[1])
         else:
             self.fault = None
             self._pause_s = _PAUSES_S[0]

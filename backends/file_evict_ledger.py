@@ -27,13 +27,16 @@ from unikv.backends.file_evict_record import (
     lock_of_dead,
     read_rows,
 )
-from unikv.backends.file_evict_table import LARGEST, Row, Table, pack_table, parse_table
+from unikv.backends.file_evict_table import LARGEST, Table, pack_table, parse_table
 from unikv.backends.file_folders import names_in
 from unikv.backends.file_names import OTHERS, is_folder
 from unikv.backends.linux import FOLDER, open_path
 
 USAGE = ".usage"  # no key begins with a dot
 _LOCK, _TABLE = "lock", "table"
+_RECENT = (
+    64  # names that stand in the table though their file is gone: a reader saw it a moment ago
+)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -224,19 +227,21 @@ class Ledger:
                 head = self._heads(folder, name)
                 values = read_rows(folder, name, range(FIRST_CELL, ROWS))
                 rows = [
-                    # A row that is damaged says nothing: somebody has to look at its cell again.
-                    Row() if value is None else row._replace(bytes=row.bytes + value)
+                    row._replace(bytes=row.bytes + (value or 0))
                     for row, value in zip(table.rows, values, strict=True)
                 ]
-                there = [other for other in table.folded if other in names_in(folder)]
+                there = names_in(folder)
+                old, new = table.folded[:-_RECENT], table.folded[-_RECENT:]
                 table = replace(
                     table,
                     rows=rows,
                     evicted=table.evicted + max(head[EVICTED], 0),
                     stuck=table.stuck + max(head[STUCK], 0),
-                    folded=[*there, name],
+                    folded=[*(other for other in old if other in there), *new, name],
                 )
-                self._write(folder, table)
+                # A row that is damaged says nothing: somebody has to look at its cell again.
+                lost = [cell for cell, value in enumerate(values) if value is None]
+                self._write(folder, table.lost(lost) if lost else table)
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
         finally:

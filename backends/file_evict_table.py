@@ -15,7 +15,7 @@ It knows no file. Little-endian:
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import NamedTuple
@@ -65,22 +65,38 @@ class Table:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all cells, less what the records say: unknown ones are taken as the known are.
-
-        Hashes spread pages evenly, so the error is about 1 / sqrt(pages) of it.
-        """
-        fanned = self.rows[:FANNED]
-        known = [row.bytes for row in fanned if row.look]
-        if not known:  # what dead processes left to say is all there is
-            return sum(row.bytes for row in self.rows)
-        return sum(known) * FANNED // len(known) + self.rows[FANNED].bytes
+        """Bytes of all cells, less what the records say."""
+        return sum(row.bytes for row in self.rows)
 
     def looked(self, found: Mapping[int, tuple[int, int]]) -> "Table":
-        """Return the table after a look at some cells: bytes and pages of each."""
+        """Return the table after a look at some cells: bytes and pages of each.
+
+        By how much the rows of unknown cells were wrong on the average, those are taken to be that
+        are still unknown. Hashes spread pages evenly: where nothing was known the error of the sum
+        is about 1 / sqrt(pages) of it; where cells were forgotten whose rows were right, none.
+        """
         rows = list(self.rows)
+        unknown = {cell for cell in range(FANNED) if not rows[cell].look}
+        first = unknown.intersection(found)
+        wrong = sum(found[cell][0] - rows[cell].bytes for cell in first)
         for cell, (count, pages) in found.items():
             rows[cell] = Row(count, min(pages, 2**32 - 1), self.looks + 1)
+        for cell in unknown.difference(found) if first else ():
+            # What was found before is in these rows already: this keeps the mean of all of it.
+            more = wrong // (FANNED - len(unknown) + len(first))
+            rows[cell] = Row(rows[cell].bytes + more)
         return replace(self, rows=rows, looks=self.looks + 1)
+
+    def lost(self, cells: Collection[int]) -> "Table":
+        """Return the table when nobody can say what some cells hold: as much as known ones do."""
+        fanned = enumerate(self.rows[:FANNED])
+        known = [row.bytes for cell, row in fanned if row.look and cell not in cells]
+        mean = Row(sum(known) // len(known) if known else 0)
+        rows = [
+            row if cell not in cells else mean if cell < FANNED else Row()
+            for cell, row in enumerate(self.rows)
+        ]
+        return replace(self, rows=rows)
 
     def forgotten(self) -> "Table":
         """Return the table of somebody who knows no cell, and has nothing better yet."""
@@ -93,7 +109,7 @@ def pack_table(table: Table) -> bytes:
     body = b"".join(
         [
             _HEAD.pack(MAGIC, table.horizon, table.evicted, table.stuck, table.looks, len(names)),
-            *(_ROW.pack(*row) for row in table.rows),
+            *(_ROW.pack(max(-_LIMIT, min(row.bytes, _LIMIT)), *row[1:]) for row in table.rows),
             *names,
         ]
     )

@@ -37,7 +37,7 @@ class Keeper:
         self._begun = self._ended = False
         self._over = False  # writers are to help
         self._share = 0  # bytes that this process may store until it looks at usage
-        self._since = 0
+        self._since = 0  # bytes that it began to store since it did
         self._full_s, self._full_until = _RESTS_S[0], 0.0
         self._helpless_until = 0.0
         self._evictor = Evictor(root, self.ledger, sample=_SAMPLE)
@@ -50,22 +50,23 @@ class Keeper:
         Raises:
             StoreError: it can never be stored, or nothing can be evicted for it.
         """
-        limit = self._limits.max_bytes
-        if limit is not None and room_of(size) > limit:
+        limit, room = self._limits.max_bytes, room_of(size)
+        if limit is not None and room > limit:
             raise StoreError(f"the object has {size} bytes, and max_bytes is {limit}")
+        # Counted before it is stored: who looked afterwards would have passed the bound by then.
+        self._since += room
+        if self._since >= self._share and self._lock.acquire(blocking=False):
+            try:
+                self._look(room)
+            finally:
+                self._lock.release()
         if self._over:
-            self._help(room_of(size))
+            self._help(room)
 
     def stored(self, cell: int, grown: int) -> None:
         """Count what a writer stored: bytes more than there were before."""
         if grown:
             self.ledger.add(cell, grown)
-            self._since += grown
-        if self._since >= self._share and self._lock.acquire(blocking=False):
-            try:
-                self._look()
-            finally:
-                self._lock.release()
 
     def make_room(self, size: int) -> bool:
         """Evict for an object that the disk had no room for; return whether to try once more."""
@@ -105,14 +106,17 @@ class Keeper:
         self.ledger.abandon()
         self.child.abandon()
 
-    def _look(self) -> int:
-        """Look at usage, and see to it that somebody evicts if need be; return usage."""
-        self._since = 0
+    def _look(self, room: int) -> int:
+        """Look at usage, and see to it that somebody evicts if need be; return usage.
+
+        ``room`` is what is about to be stored.
+        """
+        self._since = room
         try:
             reading = self.ledger.read()
             narrow = strictest(self._root, self._limits)
             self._share = narrow.share // max(reading.records, 1)
-            self._over = narrow.exceeds(self._root, reading)
+            self._over = narrow.exceeds(self._root, reading, room)
             unknown = not (self._begun and self._limits.believes(reading))
             self._begun = True
             if (unknown or self._limits.nears(self._root, reading)) and not self._ended:
@@ -125,7 +129,7 @@ class Keeper:
         """Evict a little more than is about to be stored, unless all is well by now."""
         limit = self._limits.max_bytes
         with self._lock:
-            usage = self._look()
+            usage = self._look(room)
             if not self._over:
                 return
             if time.monotonic() >= self._helpless_until:
@@ -133,7 +137,7 @@ class Keeper:
                 if removed.objects:
                     return
                 self._helpless_until = time.monotonic() + _RESTS_S[0]
-        if limit is not None and usage > limit * 105 // 100:
+        if limit is not None and usage + room > limit * 105 // 100:
             raise StoreError(
                 f"the store is full: {usage} bytes of max_bytes {limit}, "
                 "and nothing could be evicted"

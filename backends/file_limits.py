@@ -42,9 +42,14 @@ class Limits(NamedTuple):
             return True
         return self.lack(root) > -self._spare
 
-    def exceeds(self, root: str, reading: Reading) -> bool:
-        """Return whether writers are to help: eviction has not kept up with them."""
-        over = self.max_bytes is not None and reading.bytes > self.max_bytes
+    def exceeds(self, root: str, reading: Reading, room: int = 0) -> bool:
+        """Return whether writers are to help: what they store until they look may be too much.
+
+        Then eviction, which began a good deal below, has not kept up with them. ``room`` is what
+        one of them stores next.
+        """
+        more = max(room, self.share)
+        over = self.max_bytes is not None and reading.bytes + more > self.max_bytes
         return over or self.lack(root) > self._spare
 
     def lack(self, root: str) -> int:

@@ -72,7 +72,7 @@ def test_a_forked_process_does_not_hold_what_was_released(root: str) -> None:
 
 @pytest.mark.parametrize(
     ("usage", "need", "over"),
-    [(979, 0, False), (981, 11, False), (1000, 30, False), (1001, 31, True)],
+    [(979, 0, False), (981, 11, False), (995, 25, False), (996, 26, True), (1001, 31, True)],
 )
 def test_eviction_begins_at_98_percent_and_ends_at_97(
     root: str,
@@ -85,6 +85,7 @@ def test_eviction_begins_at_98_percent_and_ends_at_97(
     reading = ledger.read()
     assert limits.need(reading, limits.lack(root)) == need
     assert limits.exceeds(root, reading) is over
+    assert limits.exceeds(root, reading, 1001 - usage)
     assert limits.nears(root, reading)
     ledger.close()
 

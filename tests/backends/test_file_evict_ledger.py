@@ -198,6 +198,28 @@ def test_a_record_that_is_taken_over_and_still_there_counts_once(tmp_path: Path)
     assert records(tmp_path) == []
 
 
+def test_records_that_are_taken_over_while_somebody_reads_count_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several, one after the other: the reader saw all of them, and finds the last table."""
+    reader, other = Ledger(str(tmp_path)), Ledger(str(tmp_path))
+    dead = [Ledger(str(tmp_path)) for _ in range(3)]
+    for cell, ledger in enumerate(dead):
+        ledger.add(cell, 1000)
+        ledger.close()
+    table = reader._table
+
+    def take_over_first(folder: int) -> Table:
+        other.fold()
+        return table(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "_table", take_over_first)
+        assert reader.read().bytes == 3000
+    assert records(tmp_path) == []
+    assert reader.read().bytes == 3000
+
+
 def test_a_live_record_is_not_taken_over(tmp_path: Path) -> None:
     ledger, alive = Ledger(str(tmp_path)), Ledger(str(tmp_path))
     alive.add(1, 100)
@@ -219,7 +241,8 @@ def test_a_damaged_row_of_the_dead_makes_its_cell_unknown(tmp_path: Path) -> Non
     ledger.fold()
     table = ledger.table()
     assert table.known == CELLS - 1
-    assert table.rows[9] == Row()
+    assert len(table.folded) == 1
+    assert table.rows[9] == Row(500 // (FANNED - 1))  # as much as the others hold
     assert table.rows[10].bytes == 500
 
 

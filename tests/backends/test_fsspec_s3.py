@@ -40,6 +40,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @needs_juicefs
+@pytest.mark.slow  # s3fs pays a gateway of files some tenths of a second for each small batch
 class TestJuicefs(FsspecS3Contract):
     """A server that checks signatures and ignores If-None-Match."""
 

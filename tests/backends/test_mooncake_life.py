@@ -241,6 +241,7 @@ assert found[9][2] - found[3][2] < 30  # MiB: each client holds more
 
 
 @served
+@pytest.mark.slow
 def test_a_closed_store_leaves_nothing_behind(cluster: MooncakeCluster) -> None:
     done = run(LEAK, cluster.url())
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

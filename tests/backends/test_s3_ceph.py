@@ -1,9 +1,14 @@
-"""S3Store keeps the promises of a store on Ceph's gateway: the server nearest to S3 itself."""
+"""S3Store and FsspecStore keep the promises of a store on Ceph's gateway, the server nearest to S3.
+
+One file, since the gateway takes ten seconds to start.
+"""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
+from tests.backends.fsspec_s3_contract import FsspecS3Contract
 from tests.backends.s3_contract import S3Contract
 from tests.servers import s3_ceph
 from tests.servers.s3_ceph import CephServer
@@ -13,6 +18,7 @@ from unikv.testing_data import FAILED, Keys, read
 
 pytestmark = [
     pytest.mark.ceph,
+    pytest.mark.slow,
     pytest.mark.skipif(
         bool(s3_ceph.missing()), reason=f"not installed: {', '.join(s3_ceph.missing())}"
     ),
@@ -47,3 +53,12 @@ class TestS3Ceph(S3Contract):
         finally:
             ceph.limit_buckets(-1)
         assert store.put([Item(names[3], [b"data"])]).ok
+
+
+@pytest.mark.skipif(find_spec("s3fs") is None, reason="s3fs is not installed")
+class TestFsspecCeph(FsspecS3Contract):
+    """The same through s3fs."""
+
+    @pytest.fixture
+    def server(self, ceph: S3Server) -> S3Server:
+        return ceph

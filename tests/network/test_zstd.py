@@ -12,14 +12,23 @@ CODED = World(SPEC, 8, {**GRID, "codec": "zstd"})
 PLAIN = World(SPEC, 8, dict(GRID))
 
 
-@pytest.mark.parametrize("io", ["threads", "process"])
-def test_what_is_stored_compressed_is_read_by_every_deployment(lab: Lab, io: str) -> None:
+@pytest.mark.parametrize(
+    ("io", "writer", "readers"),
+    [
+        ("threads", Topology(tp=2, pp=2), [Topology(), Topology(tp=4), Topology(pp=2)]),
+        ("process", Topology(tp=2), [Topology(pp=2)]),  # each rank starts a process
+    ],
+    ids=["threads", "process"],
+)
+def test_what_is_stored_compressed_is_read_by_every_deployment(
+    lab: Lab, io: str, writer: Topology, readers: list[Topology]
+) -> None:
     with closing(open_store(lab.place.url(f"{lab.prefix}-{io}"))) as store:
-        reports = CODED.save(store, Topology(tp=2, pp=2), io=io)
+        reports = CODED.save(store, writer, io=io)
         assert all(report.ok for report in reports)
         whole = SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 2 * 4 * SPEC.page_tokens * 8
         assert sum(report.bytes_written for report in reports) < whole
-        for topology in (Topology(), Topology(tp=4), Topology(pp=2)):
+        for topology in readers:
             for side, report in CODED.load(store, topology, io=io):
                 assert (report.pages, report.stopped) == (8, None)
                 assert CODED.holds(side, 8)

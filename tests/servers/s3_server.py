@@ -2,6 +2,7 @@
 
 import ctypes
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -120,7 +121,10 @@ class S3Server:
 
     def freeze(self) -> None:
         """Stop it where it stands: connections stay open and nothing answers."""
-        self._running[-1].send_signal(signal.SIGSTOP)
+        process = self._running[-1]
+        process.send_signal(signal.SIGSTOP)
+        # A busy machine takes a while to stop all its threads, which may answer meanwhile.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let it go on."""
