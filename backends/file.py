@@ -137,6 +137,13 @@ class FileStore:
         with closing(Folders(self.root)) as folders:
             return [_stat(folders, key) for key in keys]
 
+    def refresh(self, keys: Sequence[str]) -> None:
+        """Note that objects were requested, if eviction is to know; `stat` alone is no request."""
+        self._require_open()
+        if self._bound:
+            with closing(Folders(self.root)) as folders:
+                self._bound.refresh(folders, keys)
+
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object's file; see `unikv.store.Store.delete`."""
         self._require_open()

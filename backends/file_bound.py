@@ -6,16 +6,17 @@ import stat
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from unikv.backends.batch import item_bytes
 from unikv.backends.file_cells import cell_of
 from unikv.backends.file_evict_table import Table
+from unikv.backends.file_folders import Folders
 from unikv.backends.file_keeper import Keeper
 from unikv.backends.file_limits import Limits
 from unikv.backends.file_usage import Usage
 from unikv.backends.file_write import Writer
-from unikv.backends.linux import READ, try_open
+from unikv.errors import KeyFormatError
 from unikv.store import Buffer, Outcome
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -65,6 +66,28 @@ class Bound:
 
     def sizer(self) -> Callable[[int], int]:
         """Return what tells the size of a file that is open, and notes that it was requested."""
+        is_due = self._due()
+
+        def size_of(fd: int) -> int:
+            found = os.fstat(fd)
+            if is_due(found):
+                with suppress(OSError):  # not ours, or a file system gone read-only: it is read
+                    os.utime(fd)
+            return found.st_size
+
+        return size_of
+
+    def refresh(self, folders: Folders, keys: Sequence[str]) -> None:
+        """Note that objects were requested: whoever was to store them found them there."""
+        is_due = self._due()
+        for key in keys:
+            with suppress(OSError, KeyFormatError):  # it went meanwhile: then it is no object
+                fd = folders.open(key)
+                if fd >= 0 and is_due(os.stat(key, dir_fd=fd, follow_symlinks=False)):
+                    os.utime(key, dir_fd=fd, follow_symlinks=False)
+
+    def _due(self) -> Callable[[os.stat_result], bool]:
+        """Return what tells whether a request of a file is to be noted in its time."""
         now = time.time()
         if not 0 <= now - self._look_at < _LOOK_S:
             self._look_at = now
@@ -72,23 +95,10 @@ class Bound:
                 self._touch_s = _touch_after(self.keeper().ledger.table())
         youngest = now - self._touch_s
 
-        def size_of(fd: int) -> int:
-            found = os.fstat(fd)
-            if not youngest < found.st_mtime <= now + _TOUCH_S and stat.S_ISREG(found.st_mode):
-                with suppress(OSError):  # not ours, or a file system gone read-only: it is read
-                    os.utime(fd)
-            return found.st_size
+        def is_due(found: os.stat_result) -> bool:
+            return not youngest < found.st_mtime <= now + _TOUCH_S and stat.S_ISREG(found.st_mode)
 
-        return size_of
-
-    def refresh(self, path: bytes) -> None:
-        """Note that an object was requested: its writer found it there."""
-        fd = try_open(path, READ)
-        if fd >= 0:
-            try:
-                self.sizer()(fd)
-            finally:
-                os.close(fd)
+        return is_due
 
     def complete(self, counted: Usage) -> Usage:
         """Add to what was counted what this process knows and did.
@@ -140,7 +150,8 @@ class Put:
         if code is Outcome.OK:
             self._keeper.stored(cell_of(writer.path, self._root_bytes), writer.grown)
         else:
-            self._bound.refresh(writer.path)
+            with closing(Folders(self._bound.root)) as folders:
+                self._bound.refresh(folders, [key])
         return code
 
     def _put_again(self, key: str, buffers: Sequence[Buffer], *, replace: bool) -> Outcome:

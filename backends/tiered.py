@@ -121,6 +121,14 @@ class TieredStore:
                 sizes[place] = size
         return sizes
 
+    def refresh(self, keys: Sequence[str]) -> None:
+        """Tell both tiers that objects are wanted again, if they want to know."""
+        self._require_open()
+        for tier in (self._pair.fast, self._pair.slow):
+            refresh = getattr(tier, "refresh", None)
+            if refresh is not None:
+                refresh(keys)
+
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object from both tiers; see `unikv.store.Store.delete`.
 

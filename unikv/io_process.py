@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unikv.store import Store
 
 
-ENDING_S = 1.0
+ENDING_S = 0.3
 """Seconds in which threads of a guest who left have to end; a store may hold one for ever."""
 
 

@@ -103,9 +103,10 @@ class WriteDone:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Ask for the sizes of objects."""
+    """Ask for the sizes of objects; those ``wanted`` count as requested where they are."""
 
     keys: Sequence[str]
+    wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,11 @@ def perform(store: Store, memory: memoryview, order: Order, until: float) -> Ans
                 return read(store, memory, order, until)
             case Write():
                 return _write(store, memory, order, until)
-            case Stat(keys):
-                return StatDone(counted(store.stat(keys), keys))
+            case Stat(keys, wanted):
+                sizes = counted(store.stat(keys), keys)
+                if wanted and (refresh := getattr(store, "refresh", None)):
+                    refresh([k for k, size in zip(keys, sizes, strict=True) if size is not None])
+                return StatDone(sizes)
             case Peek():
                 return _peek(store, order, until)
             case Post():

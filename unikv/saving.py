@@ -16,7 +16,6 @@ from unikv.orders import Write, WriteDone, WritePage
 from unikv.recent import RecentKeys
 from unikv.reports import Failure, SaveReport
 from unikv.stopwatch import Stopwatch
-from unikv.store import Records
 from unikv.store_call import StoreCall
 
 WINDOW_BYTES = 8 << 20
@@ -209,7 +208,7 @@ def _cut(portion: Portion, room: int) -> list[Sequence[Lack]]:
 
 def find_lacks(
     lane: Lane,
-    store: Records,
+    store: StoreCall,
     pages: Sequence[str],
     rows: Sequence[int],
     damaged: RecentKeys,
@@ -227,7 +226,7 @@ def find_lacks(
     mine = {at: lane.writes(pages[at]) for at in rows}
     asked = [at for at in rows if mine[at] or lane.writers == "striped"]
     keys = plan.keys([pages[at] for at in asked])
-    sizes = store.stat(keys)
+    sizes = store.stat(keys, wanted=True)
     wanted = [lane.format.object_sizes(chunk) for chunk in plan.chunks]
     row_of = {at: row for row, at in enumerate(rows)}
     lacks: list[Lack] = []

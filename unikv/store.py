@@ -125,7 +125,8 @@ class Store(Records, Protocol):
     Optional: ``opener`` (see `Opener`); ``costly_stat``, true where each size is a request over a
     network, so that `stat` of many keys is to be avoided; ``register(buffer)``, called
     once with the memory that spans and items will name; ``sweep()``, which removes what dead
-    writers left; and, in the class that defines `get` and `put`, so that nobody who overrides or
+    writers left; ``refresh(keys)``, where what was requested last is kept: a save found these
+    there; and, in the class that defines `get` and `put`, so that nobody who overrides or
     wraps these is passed by: ``get_in_turn(spans, came)``, a `get` that reads one span after the
     other and calls ``came(position)`` as one is filled; ``put_in_turn(items, replace=)``, a `put`
     of an iterable that stores each item before it asks for the next.

@@ -72,9 +72,9 @@ class StoreCall:
             self.trouble, self.fate = answer.error, pending.fate
         return answer
 
-    def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
-        """Return sizes; see `unikv.store.Records.stat`."""
-        answer = self.ask(Stat(keys)) if keys else StatDone()
+    def stat(self, keys: Sequence[str], *, wanted: bool = False) -> Sequence[int | None]:
+        """Return sizes; see `unikv.store.Records.stat`. Objects ``wanted`` count as requested."""
+        answer = self.ask(Stat(keys, wanted)) if keys else StatDone()
         assert isinstance(answer, StatDone)
         return answer.sizes if answer.error is None else [None] * len(keys)
 

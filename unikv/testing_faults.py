@@ -118,6 +118,12 @@ class FaultyStore:
         """Return sizes, or nothing of those that are there."""
         return self._call("stat", keys, keys, self._stat, lambda some, _: [None] * len(some))
 
+    def refresh(self, keys: Sequence[str]) -> None:
+        """Tell the inner store, if it wants to know; this never fails."""
+        refresh = getattr(self._store, "refresh", None)
+        if refresh is not None:
+            refresh(keys)
+
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove objects, or not."""
         return self._call("delete", keys, keys, self._delete, _refuse)

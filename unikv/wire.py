@@ -142,8 +142,8 @@ def write_order(order: Order) -> Message:
             return ["read", rows, verify]
         case Write(passage, at, pages, again):
             return ["write", passage.text, at, [list(page) for page in pages], list(again)]
-        case Stat(keys):
-            return ["stat", "\n".join(keys)]
+        case Stat(keys, wanted):
+            return ["stat", "\n".join(keys), wanted]
         case Peek(spans):
             return ["peek", list(spans)]
         case Post(items, replace):
@@ -169,8 +169,8 @@ def _order(message: Message, passages: Passages) -> Order:
             return Read(parts, verify)
         case ["write", text, at, pages, again]:
             return Write(passages.find(text), at, [WritePage(*page) for page in pages], again)
-        case ["stat", keys]:
-            return Stat(keys.split("\n"))
+        case ["stat", keys, wanted]:
+            return Stat(keys.split("\n"), wanted)
         case ["peek", spans]:
             return Peek([(key, start, stop) for key, start, stop in spans])
         case ["post", rows, replace]:
