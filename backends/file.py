@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from unikv.backends.batch import Batch, explain
+from unikv.backends.batch import Batch, explain, raise_outage
 from unikv.backends.file_bound import Bound
 from unikv.backends.file_direct import Direct
 from unikv.backends.file_fault import said_right
@@ -106,7 +106,7 @@ class FileStore:
                 batch.fail(position, f"put {key!r:.200}", said_right(error))
                 continue
             batch.codes[position] = code
-            if durable and code is Outcome.OK:
+            if durable:  # also of what is there: its writer may not have got so far
                 written.setdefault(folder_of(key), []).append((position, key))
         for folder, those in written.items():
             try:
@@ -134,8 +134,11 @@ class FileStore:
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return each object's size; see `unikv.store.Store.stat`."""
         self._require_open()
+        errors: list[StoreError] = []
         with closing(Folders(self.root)) as folders:
-            return [_stat(folders, key) for key in keys]
+            sizes = [_stat(folders, key, errors) for key in keys]
+        raise_outage(len(keys), errors)
+        return sizes
 
     def refresh(self, keys: Sequence[str]) -> None:
         """Note that objects were requested, if eviction is to know; `stat` alone is no request."""
@@ -255,14 +258,18 @@ def _no_writing() -> StoreError:
     return StoreError("the store is read-only: open it without readonly to change it")
 
 
-def _stat(folders: Folders, key: str) -> int | None:
-    """Return an object's size, None if there is none or it cannot be told."""
+def _stat(folders: Folders, key: str, errors: list[StoreError]) -> int | None:
+    """Return an object's size, None if there is none or it cannot be told: then note why."""
     try:
         fd = folders.open(key)
-        if fd < 0:
+        if fd in NONE_THERE:
             return None
+        if fd < 0:
+            raise OSError(-fd, os.strerror(-fd))  # noqa: TRY301 - noted like the others
         size = size_of(os.stat(key, dir_fd=fd, follow_symlinks=False))
-    except (OSError, KeyFormatError):
+    except (OSError, KeyFormatError) as error:
+        if isinstance(right := said_right(error), StoreError):  # that may pass
+            errors.append(right)
         return None
     return None if size == NO_FILE else size
 

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 
 from unikv.backends.file_names import folder_of, is_page_key
-from unikv.backends.linux import FOLDER, open_in, open_path, try_open
+from unikv.backends.linux import FOLDER, WAY, open_in, open_path, try_open
 
 
 class Folders:
@@ -20,6 +20,8 @@ class Folders:
     def open(self, key: str) -> int:
         """Return a descriptor of the folder that a key's file lies in, or minus the errno.
 
+        It is the way to names in it, and nothing to read.
+
         The descriptor stays this object's own, until the next call.
         """
         if key[:4] == self._digits and is_page_key(key):  # most: `folder_of`, without the call
@@ -27,7 +29,7 @@ class Folders:
         folder = folder_of(key)
         if folder != self._folder:
             self.close()
-            self._fd = try_open(f"{self._root}/{folder}".encode(), FOLDER)
+            self._fd = try_open(f"{self._root}/{folder}".encode(), WAY)
             self._folder, self._digits = folder, folder.replace("/", "")
         return self._fd
 

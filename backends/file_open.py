@@ -10,7 +10,7 @@ from typing import Protocol
 from unikv.backends.file_direct import Direct
 from unikv.backends.file_folders import Folders
 from unikv.backends.file_names import path_of
-from unikv.backends.linux import AT_FDCWD, FOLDER, READ, try_open, try_open_in
+from unikv.backends.linux import AT_FDCWD, READ, WAY, try_open, try_open_in
 from unikv.store import Span
 
 _MANY = 8
@@ -51,7 +51,7 @@ class _Apart:
 
     def __init__(self, root: str, direct: Direct | None, *, many: bool) -> None:
         self._direct = direct
-        self._fd = try_open(root.encode(), FOLDER) if many else -1
+        self._fd = try_open(root.encode(), WAY) if many else -1
         self._base, self._at = (".", self._fd) if self._fd >= 0 else (root, AT_FDCWD)
 
     def open(self, key: str) -> int:

@@ -51,6 +51,7 @@ class How:
 # Not to wait for the other end of a FIFO; regular files do not know the flag.
 READ = How(os.O_RDONLY | os.O_NONBLOCK)
 FOLDER = How(os.O_RDONLY | os.O_DIRECTORY)
+WAY = How(os.O_PATH | os.O_DIRECTORY)  # for names in it: whoever may pass need not read it
 LOOK = How(os.O_PATH | os.O_NOFOLLOW)  # for fstat alone, of a link itself if it is one
 
 
@@ -115,11 +116,11 @@ def _open_by_steps(path: bytes, how: How, at: int) -> int:
     """Open one name after the other, each beneath the one before and none through a link."""
     first, *names = os.fsdecode(path).split("/")
     try:
-        fd = os.open(first or "/", FOLDER.flags, dir_fd=at)
+        fd = os.open(first or "/", WAY.flags, dir_fd=at)
         for step, name in enumerate(names, start=1):
             parent = fd
             try:
-                fd = open_in(parent, name, how if step == len(names) else FOLDER)
+                fd = open_in(parent, name, how if step == len(names) else WAY)
             finally:
                 os.close(parent)
     except OSError as error:

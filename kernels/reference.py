@@ -78,9 +78,10 @@ class Route:
             route.combs.extend(source.comb_numbers(word))
             ends = first, len(route.combs)
             route.sources.append([_KINDS[word], grid, *source.numbers(word), *ends])
-            begin = source.pool.as_strided((word,), (1,), 0)
-            route.packed.append(begin.view(_PACKED[word]))
-            route.unpacked.append(begin.view(_UNPACKED[word]))
+            with torch.inference_mode(mode=False):  # for calls in that mode and outside of it
+                begin = source.pool.as_strided((word,), (1,), 0)
+                route.packed.append(begin.view(_PACKED[word]))
+                route.unpacked.append(begin.view(_UNPACKED[word]))
         route.grids.extend(map(list, grids))
         return route
 
@@ -113,6 +114,8 @@ class Route:
             for source in self.found:
                 _check_source(source, index, staging)
             self.fits.add(sizes)
+        if not staging.page_bytes:  # no piece has a row in such pages
+            return None
         if (word := staging.word) < self.word:
             if word not in self.narrowed:
                 self.narrowed[word] = self._of(self.found, word)
@@ -145,7 +148,7 @@ def _check_source(source: Source, index: Tensor, staging: Staging) -> None:
         row, last_row = comb.heads * width, (rows - 1) * comb.row_bytes
         stop = comb.offset + (comb.groups - 1) * comb.step + last_row + row
         if rows and (
-            comb.offset < 0 or stop > staging.page_bytes or (last_row and comb.row_bytes < row)
+            comb.offset < 0 or stop > staging.page_bytes or (rows > 1 and comb.row_bytes < row)
         ):
             raise PoolError(
                 f"piece at bytes {comb.offset}..{stop} with rows of {comb.row_bytes} bytes: want "
@@ -160,6 +163,11 @@ def _check_arguments(index: Tensor, staging: Staging) -> None:
         )
     if staging.pages != index.shape[0]:
         raise PoolError(f"staging of {staging.pages} pages: want {len(index)}, as the index")
+    if staging.pages > 1 and staging.step < staging.page_bytes:
+        raise PoolError(
+            f"staging of pages {staging.step} bytes apart: want {staging.page_bytes}, what a page "
+            "has, or more"
+        )
     if staging.device != index.device:
         raise PoolError(f"index on {index.device}: want it on {staging.device}, as staging")
 

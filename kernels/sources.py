@@ -98,7 +98,8 @@ def _interleaved(source: Source, strip: Strip, pool: Tensor) -> int:
         return 0
     if (pool.shape, pool.stride()) != (first.shape, first.stride()):
         return 0
-    if pool.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+    mine, other = pool.untyped_storage(), first.untyped_storage()
+    if (mine.data_ptr(), mine.nbytes()) != (other.data_ptr(), other.nbytes()):
         return 0
     step = int(pool.storage_offset()) - int(first.storage_offset())
     return step if 0 < step < first.stride(0) else 0

@@ -24,8 +24,9 @@ class Memory:
     def words(self, dtype: torch.dtype) -> Tensor:
         """Return the first word of the tensor's storage, which begins at `address`."""
         if dtype not in self._words:
-            bytes_ = self.tensor.as_strided((dtype.itemsize,), (1,), 0)
-            self._words[dtype] = bytes_.view(dtype)
+            with torch.inference_mode(mode=False):  # for calls in that mode and outside of it
+                first = self.tensor.as_strided((dtype.itemsize,), (1,), 0)
+                self._words[dtype] = first.view(dtype)
         return self._words[dtype]
 
 

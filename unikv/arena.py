@@ -42,9 +42,10 @@ class Slot:
     def cut(self, at: int, pages: int, page_bytes: int) -> "Staging":
         """Return pages side by side that begin ``at`` bytes into the slot."""
         stop = at + pages * page_bytes
-        if stop > self.size:
+        if min(at, pages, page_bytes) < 0 or stop > self.size or not self._arena.memory:
             raise PoolError(
-                f"{pages} pages of {page_bytes} bytes at {at} do not fit a slot of {self.size}"
+                f"{pages} pages of {page_bytes} bytes at {at} do not fit a slot of {self.size}, "
+                "or the arena is closed"
             )
         from unikv.kernels.staging import Staging
 
@@ -106,7 +107,8 @@ class Arena:
         import torch
 
         assert self._view is not None
-        return torch.frombuffer(self._view, dtype=torch.uint8)
+        with torch.inference_mode(mode=False):  # for calls in that mode and outside of it
+            return torch.frombuffer(self._view, dtype=torch.uint8)
 
     @cached_property
     def words(self) -> "Memory":

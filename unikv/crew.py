@@ -5,13 +5,14 @@ A worker that was given up stays parked until its order ends, and its slot with 
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
 from typing import Protocol, TypeAlias
 
 from unikv.arena import Slot
-from unikv.orders import Answer, Order
+from unikv.orders import Answer, Order, refuse
 from unikv.performing import Perform
 
 _Orders: TypeAlias = SimpleQueue[tuple[Order, float] | None]
@@ -21,10 +22,17 @@ class Worker(Protocol):
     """Carries out one order at a time, in whatever thread or process."""
 
     lost: bool
-    """Whether it can take no further order, because its process died."""
+    """Whether it can take no further order: its process died, or it was interrupted."""
 
     def begin(self, order: Order, until: float) -> None:
         """Start an order; tries of what may pass end at ``until`` (`time.monotonic`)."""
+        ...
+
+    def interrupt(self, order: Order) -> None:
+        """Take no more: the caller was interrupted as it began ``order``, which may be under way.
+
+        `wait` answers once it is not.
+        """
         ...
 
     def done(self) -> bool:
@@ -43,18 +51,25 @@ class Worker(Protocol):
 class ThreadWorker:
     """A worker that is a thread of this process; the process does not wait for it to end."""
 
-    lost = False
-
     def __init__(self, perform: Perform) -> None:
+        self.lost = False
+        self._order: Order | None = None
         self._orders: _Orders = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         # The thread knows not its worker, which can thus be forgotten and end it.
         args = (perform, self._orders, self._answers)
-        Thread(target=_serve, args=args, name="unikv-io", daemon=True).start()
+        self._thread = Thread(target=_serve, args=args, name="unikv-io", daemon=True)
+        self._thread.start()
 
     def begin(self, order: Order, until: float) -> None:
         """Start an order; see `Worker.begin`."""
+        self._order = order
         self._orders.put((order, until))
+
+    def interrupt(self, order: Order) -> None:
+        """Let the thread end; see `Worker.interrupt`."""
+        self._order, self.lost = order, True
+        self._orders.put(None)
 
     def done(self) -> bool:
         """Tell whether the order has ended; see `Worker.done`."""
@@ -62,10 +77,11 @@ class ThreadWorker:
 
     def wait(self, seconds: float) -> Answer | None:
         """Return the order's answer; see `Worker.wait`."""
-        try:
-            return self._answers.get(timeout=max(0.0, seconds))
-        except Empty:
-            return None
+        ended = self.lost and not self._thread.is_alive()  # before the last look: it may answer
+        with suppress(Empty):
+            return self._answers.get(timeout=0.0 if ended else max(0.0, seconds))
+        assert self._order is not None
+        return refuse(self._order, "its caller was interrupted") if ended else None
 
     def close(self) -> None:
         """Let the thread end."""

@@ -85,25 +85,36 @@ class Guard:
             if not reason:
                 fate, reason = "error", f"all {self.crew.most} I/O threads are busy"
                 try:
-                    worker = self._put_to_work(order, deadline)
+                    worker = self._put_to_work(order, deadline, slot)
                 except StoreError as error:
                     reason = str(error)
         if worker is None:
             self.meters.count("unikv_io_orders_total", verb=verb, outcome="refused")
             return Pending(self, order, deadline, answer=refuse(order, reason), fate=fate)
-        if slot is not None:
-            slot.hold()
         return Pending(self, order, deadline, worker=worker, slot=slot)
 
-    def _put_to_work(self, order: Order, deadline: float) -> Worker | None:
-        """Have a worker begin an order; None where all are busy. Raises `StoreError`."""
+    def _put_to_work(self, order: Order, deadline: float, slot: Slot | None) -> Worker | None:
+        """Have a worker begin an order, and hold its slot; None where all are busy.
+
+        Raises:
+            StoreError: a worker could not be hired.
+        """
         while True:
             worker = self.crew.take(deadline - monotonic())
             if worker is None:
                 return None
-            worker.begin(order, deadline)
+            if slot is not None:
+                slot.hold()
+            try:
+                worker.begin(order, deadline)
+            except BaseException:  # the caller was interrupted: the order may be under way
+                worker.interrupt(order)
+                self.crew.park(worker, slot)
+                raise
             if not worker.lost:
                 return worker
+            if slot is not None:
+                slot.release()
             self.crew.give(worker)  # its process had died while it was idle: it began nothing
             if monotonic() >= deadline:
                 return None

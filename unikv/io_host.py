@@ -67,12 +67,21 @@ class ProcessWorker:
             self.busy = False
             self.close()
 
+    def interrupt(self, order: Order) -> None:
+        """Hang up; see `unikv.crew.Worker.interrupt`."""
+        self._order, self.busy, self._link.broken = order, False, True
+
     def done(self) -> bool:
         """Tell whether the order has ended, from shared memory."""
         return self.lost or bool(self._words[self._number] >= self._count)
 
     def wait(self, seconds: float) -> Answer | None:
         """Return the order's answer; see `unikv.crew.Worker.wait`."""
+        if self._link.broken and not self.lost:
+            # The order may be under way. Its thread ends behind it, once nothing more can come.
+            if not self._link.hang_up(seconds):
+                return None
+            self.close()
         if not self.lost:
             try:
                 message = self._link.receive(max(0.0, seconds))

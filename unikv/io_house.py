@@ -177,7 +177,8 @@ class House:
             if visit.guest is None:
                 visit.guest = Guest(visit.control, message, fds)
             else:
-                visit.guest.hire(int(message[0]), socket.socket(fileno=fds[0]))
+                end = socket.socket(fileno=fds[0])  # which is closed with whoever says no number
+                visit.guest.hire(int(message[0]), end)
         except Exception:  # noqa: BLE001 - whatever a stranger may say hurts nobody else
             self._part(fd)
 

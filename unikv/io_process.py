@@ -32,16 +32,16 @@ class Guest:
     """One client: its store, its memory, and a thread for each of its workers."""
 
     def __init__(self, control: socket.socket, hello: Message, fds: Sequence[int]) -> None:
-        version, opener, path, arena_bytes = hello
-        self._version = version
-        sys.path += [entry for entry in path if entry not in sys.path]  # where openers lie
         arena, words = fds
         try:
+            version, opener, path, arena_bytes = hello
             self._memory = memoryview(attach(arena, arena_bytes))
             self._words = memoryview(attach(words, PAGE)).cast("Q")
         finally:
             os.close(arena)
             os.close(words)
+        self._version = version
+        sys.path += [entry for entry in path if entry not in sys.path]  # where openers lie
         self._control = control
         self._passages = Passages()
         self._ends: list[socket.socket] = []

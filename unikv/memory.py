@@ -1,6 +1,8 @@
 """Memory: host memory that several processes map. It knows no slots, and needs no torch."""
 
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import platform
@@ -41,9 +43,10 @@ def reserve(size: int, *, numa_node: int | None = None) -> tuple[int, mmap.mmap]
     """
     if size > (room := _room()):  # the kernel would end a process rather than refuse
         raise PoolError(f"an arena of {size} bytes of shared memory: {room} are free; {_WANT}")
-    fd = os.memfd_create("unikv-arena", os.MFD_CLOEXEC)
+    fd = os.memfd_create("unikv-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         view = mmap.mmap(fd, size)
         if numa_node is not None:
             _bind(view, size, numa_node)
@@ -64,7 +67,13 @@ def attach(fd: int, size: int) -> mmap.mmap:
     """Map memory that another process reserved.
 
     Each process has a page table of its own: a thread fills it in, so that first reads need not.
+
+    Raises:
+        OSError: it is no memory, or could be cut short: whoever used it then would be killed.
+        ValueError: it is shorter.
     """
+    if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise OSError(errno.EPERM, "memory that its owner may cut short")
     view = mmap.mmap(fd, size)
     Thread(target=_touch, args=(view, size), name="toucher", daemon=True).start()
     return view

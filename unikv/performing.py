@@ -36,7 +36,7 @@ Perform: TypeAlias = Callable[[Order, float], Answer]
 def perform(store: Store, memory: memoryview, order: Order, until: float) -> Answer:
     """Carry out an order, trying again until ``until`` (`time.monotonic`) what may pass.
 
-    Whatever the store raises becomes the answer's error: nothing of such an order is done.
+    Whatever the store raises becomes the answer's error.
     """
     try:
         match order:
@@ -79,8 +79,9 @@ def _write(store: Store, memory: memoryview, order: Write, until: float) -> Writ
         encode_s += items.seconds
         retries += more
         outages.append(outage_of(outcomes))
+        failed += items.unmade()
         for i, ((n, _), item, code) in enumerate(
-            zip(some, items.made, outcomes.codes, strict=True)
+            zip(some, items.made, outcomes.codes, strict=False)
         ):
             if code == Outcome.FAILED:
                 why = outcomes.errors.get(i) or "not stored"
@@ -113,7 +114,10 @@ def _put(store: Store, items: "_Encoding", until: float, *, replace: bool) -> tu
 
 
 class _Encoding:
-    """The objects of some chunks of an order's pages, encoded as they are asked for, once."""
+    """The objects of some chunks of an order's pages, encoded as they are asked for, once.
+
+    Where one cannot be encoded it ends: those before may be stored already.
+    """
 
     def __init__(self, order: Write, chunks: Sequence[tuple[int, int]], memory: memoryview) -> None:
         self._order = order
@@ -122,14 +126,25 @@ class _Encoding:
         self.made: list[Item] = []
         self.seconds = 0.0
         """How long it took up to now."""
+        self._why = ""
 
     def __iter__(self) -> Iterator[Item]:
         for n, c in self._chunks:
             begun = perf_counter()
-            item = _encode(self._order, n, c, self._memory)
+            try:
+                item = _encode(self._order, n, c, self._memory)
+            except Exception as error:  # noqa: BLE001 - what is stored must be reported all the same
+                self._why = _told(error)
+                return
             self.seconds += perf_counter() - begun
             self.made.append(item)
             yield item
+
+    def unmade(self) -> Iterator[Unwritten]:
+        """Yield what was not encoded, and why."""
+        tails = self._order.passage.write.key_tails
+        for n, c in self._chunks[len(self.made) :]:
+            yield Unwritten(n, self._order.pages[n].page + tails[c], self._why)
 
 
 def _encode(order: Write, n: int, c: int, memory: memoryview) -> Item:

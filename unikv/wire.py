@@ -5,9 +5,11 @@ version's; nothing here is ever stored. Bytes of pages are in the arena, never i
 """
 
 import json
+import select
 import socket
 import struct
 from base64 import b64decode, b64encode
+from math import inf
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -42,7 +44,8 @@ MOST_BYTES = 1 << 30
 """Bytes of a message; whoever sends more than that is no client of ours."""
 
 _LENGTH = struct.Struct("<I")
-_TIMEVAL = struct.Struct("@ll")  # seconds and microseconds; see socket(7)
+_STEP = 64 << 10  # bytes that are sent or received at once
+_LONG_S = 1e6  # poll(2) counts milliseconds in 32 bits
 
 
 class Passages:
@@ -61,14 +64,15 @@ class Passages:
 class Link:
     """One end of a socket, by whole messages. What arrived of one is kept when time runs out.
 
-    The kernel keeps the time: Python would ask it for each send and receive three times, and beside
-    a busy thread wait as often for the interpreter's lock.
+    A socket that Python itself times asks the kernel three times for each send and receive. Here it
+    is asked again only where it has to be waited for, to a time that no signal puts off.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._waits: dict[int, bytes] = {}  # as the kernel knows them
         self._bytes = bytearray()
+        self.broken = False
+        """Whether a message was left amid: by an error, or as its caller was interrupted."""
 
     def send(self, message: Message, seconds: float | None = None) -> None:
         """Send a message.
@@ -78,14 +82,16 @@ class Link:
             OSError: the other end is gone.
         """
         body = json.dumps(message, separators=(",", ":")).encode()
+        self._enter()
         left = memoryview(_LENGTH.pack(len(body)) + body)
-        until = None if seconds is None else monotonic() + seconds
+        until = _until(seconds)
         while left:
-            self._wait_at_most(socket.SO_SNDTIMEO, None if until is None else until - monotonic())
             try:
-                left = left[self._end.send(left) :]
-            except BlockingIOError as error:
-                raise TimeoutError(f"{len(left)} bytes of a message were not taken") from error
+                left = left[self._ready().send(left[:_STEP], socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT, until):
+                    raise TimeoutError(f"{len(left)} bytes of a message were not taken") from None
+        self.broken = False
 
     def receive(self, seconds: float | None = None) -> Message | None:
         """Return the next message, None if it is not there after ``seconds``.
@@ -93,34 +99,68 @@ class Link:
         Raises:
             ConnectionError: the other end is gone.
         """
-        flags = socket.MSG_DONTWAIT if seconds is not None and seconds <= 0 else 0
-        self._wait_at_most(socket.SO_RCVTIMEO, seconds)
+        until = _until(seconds)
+        self._enter()
         while (missing := self._missing()) > 0:
             try:
-                read = self._end.recv(max(missing, 1 << 16), flags)
+                read = self._ready().recv(max(missing, _STEP), socket.MSG_DONTWAIT)
             except BlockingIOError:
-                return None
+                if not self._wait(select.POLLIN, until):
+                    self.broken = False
+                    return None
+                continue
             if not read:
                 raise ConnectionResetError("the other end has closed")
             self._bytes += read
         (length,) = _LENGTH.unpack_from(self._bytes)
-        message: Message = json.loads(self._bytes[4 : 4 + length])
+        try:
+            message: Message = json.loads(self._bytes[4 : 4 + length])
+        except ValueError as error:  # no text, too
+            raise ConnectionResetError(f"a message that is no JSON: {error}") from error
         del self._bytes[: 4 + length]
+        self.broken = False
         return message
+
+    def hang_up(self, seconds: float) -> bool:
+        """Say that nothing more will come; tell whether the other end has closed after ``seconds``.
+
+        What it still says is lost.
+        """
+        until = _until(seconds)
+        try:
+            self._ready().shutdown(socket.SHUT_WR)
+            while self._wait(select.POLLIN, until) or seconds <= 0:
+                if not self._end.recv(_STEP, socket.MSG_DONTWAIT):
+                    return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return False
 
     def close(self) -> None:
         """Close the socket."""
         self._end.close()
 
-    def _wait_at_most(self, option: int, seconds: float | None) -> None:
-        """Have the kernel end a wait after so long; see socket(7)."""
-        if self._end.gettimeout() is not None:  # whoever had it before let Python keep the time
+    def _enter(self) -> None:
+        if self.broken:
+            raise ConnectionResetError("a message was left amid")
+        self.broken = True
+
+    def _ready(self) -> socket.socket:
+        """Return the socket, which Python does not time."""
+        if self._end.gettimeout() is not None:  # by whoever had it before
             self._end.settimeout(None)
-        micros = 0 if seconds is None else max(1, int(seconds * 1e6))
-        wait = _TIMEVAL.pack(*divmod(micros, 1_000_000))
-        if self._waits.get(option) != wait:
-            self._end.setsockopt(socket.SOL_SOCKET, option, wait)
-            self._waits[option] = wait
+        return self._end
+
+    def _wait(self, event: int, until: float) -> bool:
+        """Wait until the socket can be asked again; tell whether that was in time."""
+        if not (left := until - monotonic()) > 0:
+            return False
+        poll = select.poll()
+        poll.register(self._end, event)
+        poll.poll(min(left, _LONG_S) * 1000)  # which goes on after a signal, to the same end
+        return True
 
     def _missing(self) -> int:
         if len(self._bytes) < _LENGTH.size:
@@ -129,6 +169,10 @@ class Link:
         if length > MOST_BYTES:
             raise ConnectionResetError(f"a message of {length} bytes: want at most {MOST_BYTES}")
         return int(length) + _LENGTH.size - len(self._bytes)
+
+
+def _until(seconds: float | None) -> float:
+    return inf if seconds is None else monotonic() + seconds
 
 
 def write_order(order: Order) -> Message:
@@ -170,7 +214,7 @@ def _order(message: Message, passages: Passages) -> Order:
         case ["write", text, at, pages, again]:
             return Write(passages.find(text), at, [WritePage(*page) for page in pages], again)
         case ["stat", keys, wanted]:
-            return Stat(keys.split("\n"), wanted)
+            return Stat(keys.split("\n") if keys else [], wanted)
         case ["peek", spans]:
             return Peek([(key, start, stop) for key, start, stop in spans])
         case ["post", rows, replace]:

@@ -3,15 +3,19 @@
 import errno
 import gc
 import os
+import resource
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unikv.backends import file_folders, file_write, linux
+from unikv.backends import file, file_folders, file_write, linux
 from unikv.backends.file import FileStore
+from unikv.errors import StoreError
 from unikv.store import Item, Outcome, Span
 from unikv.testing import content, page_key, read
 
@@ -277,3 +281,65 @@ def test_a_writer_that_is_overtaken_keeps_what_is_whole(
     assert store.put(ITEMS[:1]).codes == [code]
     assert place.read_bytes() == (other if code is EXISTED else content(KEYS[0], 100))
     assert temps(store) == []
+
+
+def test_a_store_that_cannot_be_asked_is_not_empty(store: FileStore) -> None:
+    """Without a descriptor left no size can be told: that is no answer, and may pass."""
+    assert store.put(ITEMS).ok
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open("/dev/null", os.O_RDONLY)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken[0] + 20, 256), before[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(StoreError, match="Too many open files") as caught:
+            store.stat(KEYS)
+        assert caught.value.retryable
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert store.stat([*KEYS, "none"]) == [100] * 5 + [None]
+
+
+@pytest.mark.parametrize("many", [1, 20])
+def test_whoever_may_pass_a_folder_need_not_read_it(many: int) -> None:
+    """Of another user's folders of mode 0711 each name can be opened, however many are asked."""
+    with tempfile.TemporaryDirectory() as root:
+        store = FileStore(root)
+        keys = [page_key(0, f"_H{n}") for n in range(many)]
+        assert store.put([Item(key, [b"data"]) for key in keys]).ok
+        for path in [Path(root), *Path(root).rglob("*")]:
+            path.chmod(0o711 if path.is_dir() else 0o644)
+        user = os.geteuid()
+        reader = FileStore(root, readonly=True)
+        if not user:
+            os.seteuid(65534)
+        try:
+            out = [bytearray(4) for _ in keys]
+            spans = [Span(key, 0, 4, [memoryview(o)]) for key, o in zip(keys, out, strict=True)]
+            assert reader.get(spans).ok
+            assert reader.stat(keys) == [4] * many
+        finally:
+            os.seteuid(user)
+        assert out == [b"data"] * many
+
+
+def test_what_is_there_is_synced_too_where_it_is_to_outlive_a_loss_of_power(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may have failed to: a save that finds it must not vouch for it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "sync_folder", fail_always(errno.EIO))
+        assert store.put(ITEMS[:1]).codes == [FAILED]
+        found = store.put(ITEMS[:1])
+        assert found.codes == [FAILED]
+    assert store.put(ITEMS[:1]).codes == [EXISTED]
+
+
+def fail_always(number: int) -> Callable[..., Any]:
+    def stand_in(*_: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return stand_in

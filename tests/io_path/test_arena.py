@@ -1,6 +1,7 @@
 """Arena: slots never overlap, and every byte comes back, whatever the order of calls."""
 
 import ctypes
+import os
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -117,6 +118,32 @@ def entered(begins: int) -> int:
 def test_more_shared_memory_than_there_is_is_refused_at_once() -> None:
     with pytest.raises(PoolError, match=r"an arena of \d+ bytes of shared memory: \d+ are free"):
         Arena(1 << 50, shared=True)
+
+
+def test_shared_memory_cannot_be_cut_short_under_whoever_maps_it() -> None:
+    """A process that touches what is gone is killed by SIGBUS."""
+    arena = Arena(4 * ALIGN, shared=True)
+    with pytest.raises(PermissionError):
+        os.ftruncate(arena.fd, ALIGN)
+    arena.close()
+    fd = os.memfd_create("other")
+    os.ftruncate(fd, ALIGN)
+    with pytest.raises(PermissionError, match="cut short"):
+        attach(fd, ALIGN)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("at", "pages", "page_bytes"), [(-8, 1, 8), (0, -1, 8), (0, 1, -8)])
+def test_a_slot_is_cut_within_its_bounds(at: int, pages: int, page_bytes: int) -> None:
+    arena = Arena(4 * ALIGN, shared=False)
+    arena.take(ALIGN, ALIGN)
+    slot = arena.take(ALIGN, ALIGN)
+    assert slot is not None
+    with pytest.raises(PoolError, match="do not fit a slot of 4096"):
+        slot.cut(at, pages, page_bytes)
+    arena.close()
+    with pytest.raises(PoolError, match="the arena is closed"):
+        slot.cut(0, 1, 8)
 
 
 def test_a_numa_node_that_is_none_is_refused() -> None:

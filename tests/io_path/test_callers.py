@@ -1,6 +1,7 @@
 """What a caller may do while its call is under way: reuse tables, interrupt, hurry, ask at once."""
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,10 @@ from tests.io_path.lab import (
     RANK,
     STAGING,
     Lab,
+    arena_of,
     damages,
     make_world,
+    patient,
     reuse,
     settled,
     snapshot,
@@ -32,7 +35,10 @@ from tests.io_path.lab import (
     within,
 )
 from unikv import Client, Component, KVSpec, PagedCache
+from unikv.crew import ThreadWorker
+from unikv.io_host import ProcessWorker
 from unikv.testing_faults import Rule
+from unikv.wire import Link
 
 TABLES: dict[str, Callable[[torch.Tensor], Any]] = {
     "int64": lambda slots: slots.clone(),
@@ -170,17 +176,72 @@ def test_a_sync_call_that_is_interrupted_gives_back_all_it_held(
     assert lab.world.holds(side, 6)
 
 
+@pytest.mark.parametrize("moment", ["before", "amid", "behind"])
+def test_an_order_whose_giver_was_interrupted_keeps_its_slot_until_it_has_ended(
+    lab: Lab, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be under way: what it writes late must be nobody else's."""
+    lab.fill()
+    rule = Rule("late", verbs=("get",), keys=PAGES, while_file=lab.gate(), how="garbage")
+    side = lab.side(lab.store(rule), deadline_s=20)
+    start(lab, side)
+    lab.shut()
+    kind = ThreadWorker if lab.io == "threads" else ProcessWorker
+    begin, step = kind.begin, socket.socket.send
+
+    def interrupted_begin(worker: Any, order: Any, until: float) -> None:
+        if moment == "amid" and kind is ProcessWorker:
+            monkeypatch.setattr(socket.socket, "send", lambda end, data, *_: step(end, data[:9]))
+            monkeypatch.setattr(Link, "_ready", interrupt_second(Link._ready))
+        if moment != "before":
+            begin(worker, order, until)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "begin", interrupted_begin)
+        with pytest.raises(Interrupted):
+            side.client.load(lab.world.pages, side.slots)
+    monkeypatch.undo()
+    before = reuse(side)
+    arena = arena_of(side)
+    if moment == "behind":
+        time.sleep(0.2)  # it is under way now
+        side.client._transfers.guard.crew.reap()
+        assert arena.quarantined
+    lab.open()
+    until(lambda: settled(side))
+    assert not arena.quarantined
+    assert unchanged(side, before)
+    reuse(side, POISON)
+    assert side.client.load(lab.world.pages, side.slots).pages == 6
+    assert lab.world.holds(side, 6)
+
+
+def interrupt_second(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a stand-in that is interrupted when it is called again."""
+    calls = iter([False])
+
+    def stand_in(*args: Any) -> Any:
+        if next(calls, True):
+            raise Interrupted
+        return call(*args)
+
+    return stand_in
+
+
 # A collector's callback (Hypothesis has one) or the start of a thread may be what is interrupted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("delay_s", [0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008])
+@pytest.mark.parametrize("io", ["threads", "process"])
 def test_an_interrupt_at_any_moment_of_healthy_calls_leaves_a_client_that_works(
-    tmp_path: Path, delay_s: float
+    tmp_path: Path, io: str, delay_s: float
 ) -> None:
-    """It may cost a thread: no code is safe between any two of its steps."""
-    lab = Lab(tmp_path)
+    """It may cost a thread, or the I/O process: no code is safe between any two of its steps."""
+    lab = Lab(tmp_path, io)
     lab.fill()
-    side = lab.side(lab.store(), filled=True, deadline_s=5)
+    side = lab.side(lab.store(), filled=True, deadline_s=5, io_threads=16)
+    start(lab, side)
     pages, slots = lab.world.pages, side.slots
     for n in range(12):
         with suppress(Interrupted), interrupted(delay_s + n * 0.0002 + 1e-6):
@@ -188,6 +249,7 @@ def test_an_interrupt_at_any_moment_of_healthy_calls_leaves_a_client_that_works(
             side.client.save(pages, slots)
             time.sleep(0.02)
     reuse(side, POISON)
+    patient(side)
     with within(2):
         assert side.client.load(pages, slots).pages == 6
         assert side.client.save(pages, slots).existed == 6 * CHUNKS

@@ -162,6 +162,7 @@ def test_what_is_no_hello_hurts_nobody(lab: Lab, body: bytes, fds: int) -> None:
     side = lab.side(lab.store())
     start(lab, side)
     [pid] = serving(path(lab))
+    held = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     with socket.socket(socket.AF_UNIX) as stranger, Path("/dev/null").open() as file:
         stranger.connect(path(lab))
         head = struct.pack("<I", len(body))
@@ -169,6 +170,7 @@ def test_what_is_no_hello_hurts_nobody(lab: Lab, body: bytes, fds: int) -> None:
         stranger.sendall(body)
         stranger.settimeout(3)
         assert stranger.recv(1) == b""
+    until(lambda: len(list(Path(f"/proc/{pid}/fd").iterdir())) == held)
     assert side.client.load(lab.world.pages, side.slots).pages == 6
     assert serving(path(lab)) == [pid]
 

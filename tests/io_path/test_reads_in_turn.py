@@ -174,3 +174,20 @@ def test_who_overrides_get_and_put_is_not_passed_by(tmp_path: Path) -> None:
     assert not read(store, memory).bad
     assert store.__dict__["asked"]
     assert store.__dict__["given"]
+
+
+@pytest.mark.parametrize("in_turn", [True, False], ids=["in turn", "at once"])
+def test_of_a_write_that_cannot_go_on_what_was_stored_is_reported(
+    tmp_path: Path, *, in_turn: bool
+) -> None:
+    store = FileStore(tmp_path) if in_turn else Own(tmp_path)
+    passage = PASSAGES[0]
+    memory = memoryview(bytearray(staging(passage)))
+    rows = [WritePage(page, None, n, range(3)) for n, page in enumerate(PAGES[:3])]
+    rows[2] = rows[2]._replace(number=1 << 32)  # more than a header can hold
+    answer = perform(store, memory, Write(passage, 0, rows), monotonic() + 9)
+    assert isinstance(answer, WriteDone)
+    assert (answer.stored, answer.error, answer.outage) == (6, None, False)
+    assert len(list(store.list())) == 6
+    assert [(one.page, one.key[:64]) for one in answer.failed] == [(2, PAGES[2])] * 3
+    assert all("FormatError" in one.reason for one in answer.failed)

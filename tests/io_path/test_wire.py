@@ -1,8 +1,12 @@
 """Wire: every order and answer comes through a socket as it was, in whatever pieces."""
 
+import signal
 import socket
 import struct
-from threading import Thread
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -53,7 +57,7 @@ PAGE = st.builds(WritePage, HASH, st.none() | HASH, SMALL, st.lists(st.integers(
 ORDERS = st.one_of(
     st.builds(Read, st.lists(PART, max_size=3), st.booleans()),
     st.builds(Write, st.just(PASSAGE), SMALL, st.lists(PAGE, max_size=3), st.lists(KEY)),
-    st.builds(Stat, st.lists(KEY, min_size=1, max_size=5)),
+    st.builds(Stat, st.lists(KEY, min_size=1, max_size=5), st.booleans()),
     st.builds(Peek, st.lists(st.tuples(KEY, SMALL, SMALL), max_size=3)),
     st.builds(
         Post,
@@ -160,3 +164,78 @@ def test_who_closes_or_claims_too_much_is_gone() -> None:
     ours.close()
     with theirs, pytest.raises(ConnectionError, match="closed"):
         Link(theirs).receive(1)
+
+
+def test_an_order_for_no_keys_comes_through() -> None:
+    read = read_order(through(write_order(Stat([]))), Passages())
+    assert isinstance(read, Stat)
+    assert list(read.keys) == []
+
+
+@contextmanager
+def signalled(seconds: float = 0.05) -> Iterator[None]:
+    """Have a signal with a handler interrupt this thread again and again, as profilers do."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_no_signal_puts_off_a_deadline() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, signalled():
+        begun = monotonic()
+        assert Link(ours).receive(0.3) is None
+        with pytest.raises(TimeoutError, match="bytes of a message were not taken"):
+            Link(ours).send(["x" * (8 << 20)], 0.3)
+        assert monotonic() - begun < 2
+
+
+@pytest.mark.parametrize("takes", ["send", "receive"])
+def test_a_trickle_does_not_put_off_a_deadline(takes: str) -> None:
+    ours, theirs = socket.socketpair()
+    stop = Event()
+
+    def trickle() -> None:
+        theirs.settimeout(0.1)
+        while not stop.wait(0.05):
+            with suppress(OSError):
+                theirs.recv(1 << 16) if takes == "send" else theirs.send(b"\1")
+
+    thread = Thread(target=trickle)
+    with ours, theirs:
+        thread.start()
+        begun = monotonic()
+        try:
+            if takes == "receive":
+                assert Link(ours).receive(0.3) is None
+            else:
+                with pytest.raises(TimeoutError):
+                    Link(ours).send(["x" * (64 << 20)], 0.3)
+            assert monotonic() - begun < 2
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -1.0, 0.0, 1e300, None], ids=str)
+def test_any_number_of_seconds_will_do(seconds: float | None) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Link(theirs).send(["a"], 1)
+        assert Link(ours).receive(seconds) == ["a"]
+        Link(ours).send(["b"], seconds)
+        assert Link(theirs).receive(1) == ["b"]
+
+
+def test_a_socket_that_python_timed_before_is_waited_for_all_the_same() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(0.001)
+        assert Link(ours).receive(0.05) is None
+        theirs.settimeout(0.001)
+        Link(theirs).send(["a"])
+        assert Link(ours).receive() == ["a"]

@@ -1,5 +1,7 @@
 """One call moves all: TorchScript, the same lines where torch has none, and what is made for it."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.kernels.compare import check_both_ways, index_of, shuffled
 from tests.kernels.oracle import chunk_pieces, pack_slowly
 from tests.kernels.pools import HEADED, HEADLESS, POISON, coded_layers
+from unikv.geometry import Phase, Piece
 from unikv.kernels import moving, reference
 from unikv.kernels.reference import Route
 from unikv.kernels.staging import Staging
@@ -119,3 +122,45 @@ def test_pools_made_in_inference_mode_are_filled_outside_of_it() -> None:
     for piece in pieces:
         moved[piece.offset : piece.offset + 4 * piece.row_bytes] = True
     assert (again.tensor[:, moved] == POISON).all()
+
+
+@pytest.mark.parametrize("modes", list(product((False, True), repeat=3)), ids=str)
+def test_one_route_serves_calls_in_and_out_of_inference_mode(modes: tuple[bool, ...]) -> None:
+    """Whichever comes first makes the views that all others use."""
+    data = coded_layers(2, (9, 2, 2), (8, 8))
+    pieces, size = chunk_pieces(data, 4, groups=2, gap=8)
+    table = shuffled(9, 3, 2)
+    expected = torch.from_numpy(pack_slowly(data, table, pieces, size))
+    pool = HEADED["slots"](data, "float16")
+    index = index_of(pool, table, 2)
+    staging = Staging.of(torch.full((3, size), POISON, dtype=torch.uint8))
+    with torch.inference_mode(modes[0]):
+        route = Route.of(pool.parts, pieces)
+    with torch.inference_mode(modes[1]):
+        route.pack(index, staging)
+    with torch.inference_mode(modes[2]):
+        route.unpack(index, staging)
+        route.pack(index, staging)
+    assert torch.equal(staging.tensor, expected)
+
+
+def test_pages_of_no_bytes_move_nothing() -> None:
+    data = coded_layers(1, (9, 4, 2), (8, 8))
+    pool = HEADED["NHD-axis0"](data, "float16")
+    none = Piece(0, 0, 0, 2, Phase(1, 2, 4), 0, 16)  # of a page of 4 tokens
+    staging = Staging.of(torch.empty((2, 0), dtype=torch.uint8))
+    Route.of(pool.parts, [none]).pack(torch.tensor([[0], [1]]), staging)
+
+
+def test_k_and_v_of_two_storages_at_one_address_are_no_pair() -> None:
+    """As `torch.frombuffer` makes them: one is shorter than where the other's rows lie."""
+    memory = bytearray(range(128))
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    short = torch.frombuffer(memory, dtype=torch.uint8, count=104)
+    shape, strides = (4, 1, 1, 8), (32, 32, 8, 1)
+    parts = [[short.as_strided(shape, strides, 0), whole.as_strided(shape, strides, 16)]]
+    pieces = [Piece(0, part, 0, 1, Phase(), 8 * part, 8) for part in (0, 1)]
+    staging = torch.zeros((4, 16), dtype=torch.uint8)
+    reference.pack(parts, torch.arange(4).view(4, 1), staging, pieces)
+    wanted = torch.cat([parts[0][0].reshape(4, 8), parts[0][1].reshape(4, 8)], dim=1)
+    assert torch.equal(staging, wanted)

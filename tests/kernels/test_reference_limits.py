@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "staging axes": ({"staging": staging()[0]}, r"staging of torch.uint8 \(128,\)"),
     "staging stride": ({"staging": staging(128, 2).t()}, r"strides \(1, 2\): want uint8"),
     "staging pages": ({"staging": staging(3)}, "staging of 3 pages: want 2"),
+    "staging overlaps": (
+        {"staging": staging(3).flatten().as_strided((2, 128), (64, 1))},
+        "pages 64 bytes apart: want 128",
+    ),
     "staging device": ({"staging": staging().to("meta")}, "index on cpu: want it on meta"),
     "layer": ({"pieces": [GOOD, GOOD._replace(layer=1)]}, "layer 1, part 0: want one of 1 layers"),
     "part": ({"pieces": [GOOD, GOOD._replace(part=2)]}, "layer 0, part 2"),
@@ -44,6 +48,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "behind staging": ({"pieces": [GOOD, GOOD._replace(part=1, offset=66)]}, "bytes 66..130"),
     "before staging": ({"pieces": [GOOD, GOOD._replace(part=1, offset=-2)]}, "bytes -2..62"),
+    "rows of nothing": ({"pieces": [GOOD, GOOD._replace(part=1, row_bytes=0)]}, "rows of 16 bytes"),
     "narrow rows": ({"pieces": [GOOD, GOOD._replace(part=1, row_bytes=8)]}, "rows of 16 bytes or"),
 }
 
