@@ -4,6 +4,7 @@ It keeps no index: a few candidates of the last sample, each looked at again bef
 does not know how much is too much.
 """
 
+import errno
 import math
 import os
 import random
@@ -21,6 +22,7 @@ from unikv.backends.file_folders import Folders, names_in
 from unikv.backends.file_names import folder_of
 from unikv.backends.file_size import room_of
 from unikv.backends.file_write import NO_FILE, size_of
+from unikv.backends.linux import FOLDER
 
 SAMPLE = 2048
 """Pages in a sample: more make a better choice, and a longer wait for whoever helps."""
@@ -28,6 +30,7 @@ SAMPLE = 2048
 _LEAST = 256  # pages in the sample of a small store
 _CHUNK = 64  # pages that are looked at between two looks at the ledger
 _STUCK = 10_000
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
 class Removed(NamedTuple):
@@ -64,7 +67,7 @@ class Evictor:
         until = time.monotonic() + seconds
         room = objects = looks = 0
         youngest = 0
-        with closing(Folders(self._root)) as folders:
+        with closing(Folders(self._root, FOLDER)) as folders:
             while room < need and not (room and time.monotonic() > until):
                 if not self._candidates:
                     if looks >= CELLS:
@@ -156,7 +159,13 @@ class Evictor:
         folder = folder_of(page.name)
         cell = cell_of(f"/{folder}/".encode(), 0)
         room = objects = 0
-        for name, size in _objects_of(page, fd, folder).items():
+        try:
+            found = _objects_of(page, fd, folder)
+        except OSError:
+            self._ledger.count(stuck=1)
+            self._stuck.add(page.name)
+            return 0, 0
+        for name, size in found.items():
             try:
                 os.unlink(name, dir_fd=fd)
             except FileNotFoundError:
@@ -184,6 +193,8 @@ def _objects_of(page: Page, fd: int, folder: str) -> dict[str, int]:
                     return {}
                 if size_of(seen) != NO_FILE:
                     objects[name] = room_of(seen.st_size)
-    except OSError:  # somebody else removes it
-        return {}
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        return {}  # somebody else removes it
     return objects

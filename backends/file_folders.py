@@ -4,23 +4,25 @@ import os
 from contextlib import suppress
 
 from unikv.backends.file_names import folder_of, is_page_key
-from unikv.backends.linux import FOLDER, WAY, open_in, open_path, try_open
+from unikv.backends.linux import FOLDER, WAY, How, open_in, open_path, try_open
 
 
 class Folders:
-    """Opens the folder of one key after the other; keys in a row that share one open it once."""
+    """Opens the folder of one key after the other; keys in a row that share one open it once.
 
-    __slots__ = ("_digits", "_fd", "_folder", "_root")
+    They are the way to names in them; opened by ``how=FOLDER`` their own names can be read, too.
+    """
 
-    def __init__(self, root: str) -> None:
+    __slots__ = ("_digits", "_fd", "_folder", "_how", "_root")
+
+    def __init__(self, root: str, how: How = WAY) -> None:
         self._root = root
+        self._how = how
         self._folder = self._digits = ""
         self._fd = -1
 
     def open(self, key: str) -> int:
         """Return a descriptor of the folder that a key's file lies in, or minus the errno.
-
-        It is the way to names in it, and nothing to read.
 
         The descriptor stays this object's own, until the next call.
         """
@@ -29,7 +31,7 @@ class Folders:
         folder = folder_of(key)
         if folder != self._folder:
             self.close()
-            self._fd = try_open(f"{self._root}/{folder}".encode(), WAY)
+            self._fd = try_open(f"{self._root}/{folder}".encode(), self._how)
             self._folder, self._digits = folder, folder.replace("/", "")
         return self._fd
 

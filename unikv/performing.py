@@ -144,7 +144,8 @@ class _Encoding:
         """Yield what was not encoded, and why."""
         tails = self._order.passage.write.key_tails
         for n, c in self._chunks[len(self.made) :]:
-            yield Unwritten(n, self._order.pages[n].page + tails[c], self._why)
+            why = self._why or "the store did not take it"
+            yield Unwritten(n, self._order.pages[n].page + tails[c], why)
 
 
 def _encode(order: Write, n: int, c: int, memory: memoryview) -> Item:
