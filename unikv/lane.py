@@ -210,7 +210,7 @@ class Lane:
                 f"slot {slots} for all pages of component {self.name!r}: want a row a page, since "
                 "each has a place of its own"
             )
-        table = torch.full((pages, 1), slots) if isinstance(slots, int) else as_table(slots)
+        table = as_table([[slots]] * pages if isinstance(slots, int) else slots)
         if len(table) != pages:
             raise PoolError(f"{pages} pages, but slots of component {self.name!r} for {len(table)}")
         unheld = self.find_unheld(table, write=write)

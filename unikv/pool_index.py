@@ -48,13 +48,13 @@ def as_table(slots: Slots) -> Tensor:
         table = slots
     else:
         try:
-            table = torch.tensor(slots)
+            table = torch.tensor(slots, device="cpu")
         except (TypeError, ValueError, RuntimeError) as error:
             raise PoolError(
                 f"slots that are no table of whole numbers: want one row a page; {error}"
             ) from error
     if not table.numel():
-        return torch.empty((0, 0), dtype=torch.int64)
+        return torch.empty((0, 0), dtype=torch.int64, device="cpu")
     if table.dtype not in (torch.int64, torch.int32) or table.dim() != 2:
         raise PoolError(
             f"slots of {table.dtype} and shape {tuple(table.shape)}: want int64 or int32, "
