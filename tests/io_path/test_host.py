@@ -4,11 +4,12 @@ import os
 import signal
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.client.world import POISON
+from tests.client.world import POISON, Side
 from tests.io_path.engines import Engine, serving
 from tests.io_path.lab import (
     CHUNKS,
@@ -99,6 +100,10 @@ def test_the_last_engine_is_killed_and_the_process_ends(lab: Lab) -> None:
     until(lambda: not alive(pid), 3)
 
 
+def loads(lab: Lab, side: Side) -> bool:
+    return side.client.load(lab.world.pages, side.slots).pages == 6
+
+
 def test_the_process_is_killed_and_both_clients_go_on_with_one_new_one(lab: Lab) -> None:
     lab.fill()
     rule = Rule("hang", verbs=("get",), keys=PAGES, while_file=lab.gate())
@@ -117,7 +122,7 @@ def test_the_process_is_killed_and_both_clients_go_on_with_one_new_one(lab: Lab)
     for side in (one, two):
         assert lab.world.holds(side, 0)
         # The kernel may close the sockets of idle workers a little later.
-        until(lambda side=side: side.client.load(lab.world.pages, side.slots).pages == 6)
+        until(partial(loads, lab, side))
         assert lab.world.holds(side, 6)
     assert only(lab) != pid
 
