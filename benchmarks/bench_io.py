@@ -17,8 +17,15 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
-from time import monotonic, perf_counter, thread_time
-from typing import TYPE_CHECKING, TypeAlias
+from time import (
+    clock_gettime,
+    monotonic,
+    perf_counter,
+    pthread_getcpuclockid,
+    sleep,
+    thread_time,
+)
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import torch
 
@@ -180,46 +187,59 @@ def _cpu_of_children() -> float:
 
 
 def show_busy(url: str, rounds: int) -> None:
-    print("\nload of 480 MiB beside a busy Python thread")
+    print("\nload of 480 MiB beside a busy Python thread, by turns with pauses of 0.2 s")
     for io in ("process", "threads"):
         bench = Bench(url, io, 64)
-        few = max(5, rounds // 40)
+        few = max(7, rounds // 12) if io == "process" else 5
         idle = median([bench.load() for _ in range(few)])
-        alone = median([_spin(None) for _ in range(3)])
-        busy: list[float] = []
-        rate = _spin(partial(_repeat, bench.load, few, busy))
+        busy, kept, share = [], [], []
+        with Busy() as spinner:
+            for _ in range(few):
+                alone, _ = spinner.rate(partial(sleep, 0.2))
+                beside, much = spinner.rate(lambda: busy.append(bench.load()))  # noqa: B023 - at once
+                kept.append(beside / alone)
+                share.append(much)
         print(
             f"io={io:<8} idle {idle * 1e3:.0f} ms, beside {median(busy) * 1e3:.0f} ms: ratio "
-            f"{idle / median(busy):.2f} (target 0.5); the thread at {rate / alone:.2f} of its own "
-            "(target 0.95)"
+            f"{idle / median(busy):.2f} (target 0.5); the thread at {median(kept):.2f} of its own "
+            f"(target 0.95), on a processor for {median(share):.2f} of the time"
         )
         bench.client.close()
 
 
-def _repeat(call: Callable[[], float], times: int, into: list[float]) -> None:
-    into += [call() for _ in range(times)]
+class Busy:
+    """A thread that only computes."""
 
+    def __init__(self) -> None:
+        self._stop = Event()
+        self._turns = 0
+        self._thread = Thread(target=self._compute)
 
-def _spin(work: Callable[[], object] | None) -> float:
-    """Return the turns a second of a thread that only computes, beside ``work`` if any."""
-    stop, turns = Event(), [0.0]
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    def compute() -> None:
-        begun, count = perf_counter(), 0
-        while not stop.is_set():
-            for _ in range(2000):
-                count += 1
-        turns[0] = count / (perf_counter() - begun)
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
 
-    thread = Thread(target=compute)
-    thread.start()
-    if work is None:
-        stop.wait(0.5)
-    else:
+    def rate(self, work: Callable[[], object]) -> tuple[float, float]:
+        """Return its turns a second while something else is done, and its share of a processor.
+
+        The share is lost to whoever holds the interpreter's lock, and to processes that want the
+        same processor; turns are lost also to what shares a core, a cache or memory with it.
+        """
+        assert self._thread.ident is not None
+        clock = pthread_getcpuclockid(self._thread.ident)
+        turns, begun, spent = self._turns, perf_counter(), clock_gettime(clock)
         work()
-    stop.set()
-    thread.join()
-    return turns[0]
+        seconds = perf_counter() - begun
+        return (self._turns - turns) / seconds, (clock_gettime(clock) - spent) / seconds
+
+    def _compute(self) -> None:
+        while not self._stop.is_set():
+            for _ in range(2000):
+                self._turns += 1
 
 
 def _us(times: Sequence[float]) -> str:
