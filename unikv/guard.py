@@ -17,7 +17,7 @@ from unikv.events import Teller
 from unikv.gate import Gate
 from unikv.lookout import Lookout
 from unikv.meters import Meters
-from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, refuse
+from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, cause_of, refuse
 from unikv.store import Store
 
 _VERBS = {Read: "get", Peek: "get", Write: "put", Post: "put", Stat: "stat"}
@@ -131,7 +131,7 @@ class Guard:
             return
         if not answer.outage:
             self._close(now)
-        elif self._breaker.failed(now, answer.error or "every item of a batch failed"):
+        elif self._breaker.failed(now, cause_of(answer) or "every item of a batch failed"):
             self._tell_open()
 
     def timed_out(self, order: Order, begun: float, deadline: float) -> str:

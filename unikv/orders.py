@@ -159,6 +159,18 @@ Order: TypeAlias = Read | Write | Stat | Peek | Post
 Answer: TypeAlias = ReadDone | WriteDone | StatDone | PeekDone | PostDone
 
 
+def cause_of(answer: "Answer") -> str:
+    """Return the first thing that an answer says went wrong; an empty text if it names none."""
+    if answer.error is not None:
+        return answer.error
+    match answer:
+        case ReadDone(bad=[first, *_]) | WriteDone(failed=[first, *_]):
+            return first.reason
+        case PeekDone(errors=errors) | PostDone(errors=errors):
+            return next(iter(errors.values()), "")
+    return ""
+
+
 def refuse(order: Order, reason: str, *, outage: bool = True) -> Answer:
     """Return the answer of an order of which nothing could be done."""
     match order:

@@ -22,7 +22,8 @@ def persist(
     call: Callable[[Sequence[_One]], Outcomes], batch: Sequence[_One], until: float
 ) -> tuple[Outcomes, int]:
     """Call for a batch, again for the items whose failure may pass; return how often that was."""
-    return again(call, batch, call(batch), until)
+    begun = monotonic()
+    return again(call, batch, call(batch), until, monotonic() - begun)
 
 
 def again(
@@ -30,18 +31,24 @@ def again(
     batch: Sequence[_One],
     outcomes: Outcomes,
     until: float,
+    took: float = 0.0,
 ) -> tuple[Outcomes, int]:
-    """Do as `_persist` for a batch that was called for once, with these outcomes."""
+    """Do as `persist` for a batch that was called for once, with these outcomes.
+
+    ``took`` is how long that was, in seconds. A try that would last behind ``until`` is not made:
+    nobody would hear what went wrong.
+    """
     counted(outcomes.codes, batch)
     pause, tries = FIRST_PAUSE_S, 1
     while tries < MOST_TRIES and outcomes.errors:
         again = [n for n, error in outcomes.errors.items() if error.retryable]
         wait = pause * random.uniform(0.5, 1)  # noqa: S311 - so that clients do not march in step
-        if not again or monotonic() + wait >= until:
+        if not again or monotonic() + wait + took >= until:
             break
         sleep(wait)
-        pause, tries = pause * 4, tries + 1
+        pause, tries, begun = pause * 4, tries + 1, monotonic()
         news = call([batch[n] for n in again])
+        took = monotonic() - begun
         codes, errors = list(outcomes.codes), dict(outcomes.errors)
         for i, n in enumerate(again):
             codes[n] = news.codes[i]

@@ -87,7 +87,7 @@ class Reader:
         parts: list[ReadPart] = []
         for (lane, selection), positions in zip(legs, wanted, strict=True):
             rows, places, _ = selection.keep(positions)
-            held = self._take(lane, rows, places) if layers is None else []
+            held = self.take(lane, rows, places) if layers is None else []
             ready += held
             if taken := {row for share in held for row in share.rows}:
                 kept = [n for n, row in enumerate(rows) if row not in taken]
@@ -106,6 +106,18 @@ class Reader:
         pending = self.call.begin(Read(parts, self.verify), self.slot)
         self.under_way.append(pending)
         return Batch(legs, ready, coming, pending, layers)
+
+    def take(self, lane: Lane, rows: Sequence[int], places: Tensor) -> list[Share]:
+        """Return what was prefetched of some rows, a share for each run of its shelves."""
+        held = self.held.get(lane.name, {})
+        found = {n: held[row] for n, row in enumerate(rows) if row in held}
+        self.prefetched += len(found)
+        shares: list[Share] = []
+        for run in _runs(found):
+            shelf, first = found[run[0]]
+            staging = shelf.staging.rows(first, first + len(run))
+            shares.append(Share(lane, [rows[n] for n in run], take(places, run), staging))
+        return shares
 
     def finish(self, batch: Batch) -> tuple[list[Share], list[dict[int, Failure]]]:
         """Wait for a batch.
@@ -155,18 +167,6 @@ class Reader:
         if layers is None:
             self.bytes_headers += pages * len(plan.chunks) * lane.format.header_bytes
             self.bytes_needed += pages * plan.needed
-
-    def _take(self, lane: Lane, rows: Sequence[int], places: Tensor) -> list[Share]:
-        """Return what was prefetched of some rows, a share for each run of its shelves."""
-        held = self.held.get(lane.name, {})
-        found = {n: held[row] for n, row in enumerate(rows) if row in held}
-        self.prefetched += len(found)
-        shares: list[Share] = []
-        for run in _runs(found):
-            shelf, first = found[run[0]]
-            staging = shelf.staging.rows(first, first + len(run))
-            shares.append(Share(lane, [rows[n] for n in run], take(places, run), staging))
-        return shares
 
     def _failures(self, batch: Batch, answer: ReadDone) -> list[dict[int, Failure]]:
         found: list[dict[int, Failure]] = []

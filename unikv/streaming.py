@@ -47,7 +47,10 @@ def _stream(reader: Reader, legs: Sequence[Leg], ready: Callable[[int], None]) -
     streamed = next(leg for leg in legs if leg.lane is own)
     others = [leg for leg in legs if leg is not streamed]
     wanted = [_wanted(leg, pages) for leg in others]
-    at = sum(leg.lane.read.page_bytes * len(rows) for leg, rows in zip(others, wanted, strict=True))
+    at = sum(
+        leg.lane.read.page_bytes * len(_lacking(reader, leg, rows))
+        for leg, rows in zip(others, wanted, strict=True)
+    )
     dropped: dict[str, str] = {}
     for leg, rows in zip(legs, [_wanted(leg, pages) for leg in legs], strict=True):
         if absent := leg.selection.unheld & set(rows):
@@ -78,24 +81,36 @@ def _stream_layers(
     """Fill the pool of one component; return what failed first."""
     lane, rows = leg.lane, leg.selection.rows
     layers, plan = lane.box.layers.size, lane.read
+    held = reader.take(lane, rows, leg.selection.places)
     step = max(1, STEP_BYTES * layers // max(1, plan.read * len(rows)))
+    rows = _lacking(reader, leg, rows)
     steps = [Interval(start, min(start + step, layers)) for start in range(0, layers, step)]
     reader.bytes_headers += len(rows) * len(plan.chunks) * lane.format.header_bytes
     reader.bytes_needed += len(rows) * plan.needed
-    batch = reader.begin([leg], [rows], at, steps[0]) if steps else None
+    batch = reader.begin([leg], [rows], at, steps[0]) if steps and rows else None
     for some, after in zip(steps, [*steps[1:], None], strict=True):
-        assert batch is not None
-        [share], [found] = reader.finish(batch)
-        if found:
-            return found[min(found)]
-        # Not before: a layer is checked by its chunk's header, which came with an earlier one.
-        batch = reader.begin([leg], [rows], at, after) if after else None
+        shares = held
+        if batch is not None:
+            read, [found] = reader.finish(batch)
+            if found:
+                return found[min(found)]
+            shares = [*held, *read]
+            # Not before: a layer is checked by its chunk's header, which came with an earlier one.
+            batch = reader.begin([leg], [rows], at, after) if after else None
         pieces = [piece for piece in plan.pieces if some.start <= piece.layer < some.stop]
+        route = Route.of(lane.pool.parts, pieces)
         with reader.call.gate, reader.watch.stage("unpack"):
-            if share.staging is not None:
-                Route.of(lane.pool.parts, pieces).unpack(share.places, share.staging)
+            for share in shares:
+                if share.staging is not None:
+                    route.unpack(share.places, share.staging)
         ready(some.stop)
     return None
+
+
+def _lacking(reader: Reader, leg: Leg, rows: Sequence[int]) -> Sequence[int]:
+    """Return those of some rows that were not prefetched."""
+    held = reader.held.get(leg.lane.name, {})
+    return [row for row in rows if row not in held]
 
 
 def _wanted(leg: Leg, pages: int) -> Sequence[int]:

@@ -235,11 +235,7 @@ class Transfers:
         asked = [Asked(some.rows, some.unheld) for some in selections]
         lanes = self._choose(call, pages, asked)
         legs = [Leg(*leg) for leg in zip(lanes, selections, strict=True)]
-        held: dict[str, Held] = {}
-        if not whole:  # a streamed load goes layer by layer, and pages are prefetched whole
-            held = {
-                lane.name: self.larder.take(lane.shelf, pages, some.rows) for lane, some in legs
-            }
+        held = {lane.name: self.larder.take(lane.shelf, pages, some.rows) for lane, some in legs}
         least, most = self._staging(legs, held, whole=whole)
         slot = self.guard.take(least, most, call.deadline, call.gate) if most else None
         reader = Reader(call, slot, pages, self._verify, self._damaged, held)
@@ -248,6 +244,8 @@ class Transfers:
             free = self.guard.arena.size - self.guard.arena.used
             self._tell_full(call, "load", least)
             why = f"{ARENA_FULL}: a load takes {least} bytes of it, {free} are free"
+            if whole and least > self.guard.arena.size:
+                why += f"; want staging_bytes={least} or more, fewer pages, or stream=False"
             return LoadReport(stopped=why) if pages else LoadReport()
         try:
             report = loader(reader, legs)

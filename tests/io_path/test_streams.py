@@ -66,6 +66,27 @@ def test_a_stream_fills_the_pool_as_a_load_does(lab: Lab) -> None:
     assert settled(side)
 
 
+@pytest.mark.parametrize("pages", [[0, 1, 2, 3, 4, 5], [0, 1, 2], [4, 5], [1, 2, 4]], ids=str)
+def test_a_stream_takes_over_what_was_prefetched(lab: Lab, pages: list[int]) -> None:
+    lab.fill()
+    side = lab.side(lab.store())
+    client = side.client
+    whole = client.load(lab.world.pages, side.slots)
+    for n in pages:
+        assert client.prefetch(lab.world.pages[n : n + 1]).result(10).pages == 1
+    reuse(side, POISON)
+    ticket = client.load_async(lab.world.pages, side.slots, stream=True)
+    for layer in range(6):
+        ticket.wait_layer(layer, timeout=10)
+        assert layer_is_right(lab, side, layer)
+    report = ticket.result(10)
+    assert (report.pages, report.stopped, report.prefetched) == (6, None, len(pages))
+    assert report.bytes_needed == whole.bytes_needed * (6 - len(pages)) // 6
+    assert (report.bytes_read == 0) == (len(pages) == 6)
+    assert lab.world.holds(side, 6)
+    assert settled(side)
+
+
 def test_a_layer_is_usable_while_later_ones_are_still_on_their_way(lab: Lab) -> None:
     """Layers 4 and 5 lie in objects whose slabs come late."""
     lab.fill()
@@ -231,7 +252,10 @@ def components(lab: Lab, coverages: Sequence[Any], **options: Any) -> tuple[Clie
     return Client(lab.store(), parts, RANK, io=lab.io, staging_bytes=STAGING), sides
 
 
-def test_a_window_beside_a_stream_is_there_before_the_first_layer_counts(lab: Lab) -> None:
+@pytest.mark.parametrize("prefetched", [0, 2, 6])
+def test_a_window_beside_a_stream_is_there_before_the_first_layer_counts(
+    lab: Lab, prefetched: int
+) -> None:
     writer, filled = components(lab, [None, Window(6)], filled=True)
     slots = {"target": filled[0].slots, "swa": filled[1].slots}
     with writer:
@@ -239,6 +263,8 @@ def test_a_window_beside_a_stream_is_there_before_the_first_layer_counts(lab: La
     client, sides = components(lab, [None, Window(6)])
     slots = {"target": sides[0].slots, "swa": sides[1].slots}
     with client:
+        for start_at in range(0, prefetched, 2):
+            client.prefetch(lab.world.pages[start_at : start_at + 2]).result(10)
         ticket = client.load_async(lab.world.pages, slots, stream=True)
         ticket.wait_layer(0, timeout=10)
         tail = sides[1].slots[-2:].flatten()  # what the window reaches back to
