@@ -115,7 +115,7 @@ def gallop(
 
     Three rounds find where one chunk of each page is no longer there, as if every stored page had
     all before it stored; a fourth asks for the other chunks of the last pages before that. A hole
-    further ahead stays unseen: the load finds it.
+    further ahead stays unseen: the load finds it, and ``exact`` is False of any page.
     """
     cells = [(want, chunk) for want in wants for chunk in want.chunks]
     if not cells or not pages:

@@ -6,12 +6,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 
 class Match(NamedTuple):
-    """How much of a sequence is stored. A hint: the load decides."""
+    """How much of a sequence is stored, by sizes alone. A hint: the load decides."""
 
     pages: int  # whole leading pages that every required component can restore
-    exact: bool  # False where a backend was not asked for every object, or did not answer
-    first_missing: str | None  # key that ends the prefix; None when all is there
-    valid: Mapping[str, int] = {}
+    # Whether the store told the size of every object that this follows from. False: each size is a
+    # request (S3, always), sizes are not told, the store did not answer, or what ends the prefix is
+    # an object that this client could not read less than 5 s ago.
+    exact: bool
+    first_missing: str | None  # key that ends the prefix; None when all pages are there
+    valid: Mapping[str, int] = {}  # by optional component, the page it could be restored up to
 
 
 FailureKind: TypeAlias = Literal["missing", "damaged", "error"]
@@ -23,20 +26,23 @@ class Failure(NamedTuple):
     key: str
     page: int  # position in the call's pages
     reason: str
-    kind: FailureKind = "error"  # of the store; or the object is missing, or damaged
+    # missing: not stored, or not whole; damaged: its bytes do not fit its tags; error: the store
+    # failed, or the call had no time or room, which says nothing of what is stored
+    kind: FailureKind = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """What one save did. Counts are objects, sizes bytes, times seconds."""
+    """What one save did. Counts are of objects, sizes in bytes, times in seconds."""
 
-    stored: int = 0
-    existed: int = 0
-    failed: tuple[Failure, ...] = ()
-    bytes_written: int = 0  # whole objects: header, payload and description
+    stored: int = 0  # objects written
+    existed: int = 0  # objects that were there already
+    failed: tuple[Failure, ...] = ()  # one for each object that could not be stored
+    bytes_written: int = 0  # of the objects stored, whole: header, payload and description
     pages: int = 0  # pages that this rank was to write; replicas write the others
     unheld: int = 0  # pages to store that were skipped: the component had no slots for them
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage: stat, pack, encode, put
+    # by stage: stat, pack; encode, put where the I/O is done; wait (for it)
+    seconds: dict[str, float] = field(default_factory=dict)
     # of a save of several: each component's own
     components: Mapping[str, "SaveReport"] = field(default_factory=dict, repr=False)
 
@@ -64,24 +70,29 @@ class SaveReport:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What one load did. ``pages`` leading pages are in the pools, those that an endpoint needs."""
+    """What one load did. What a prefetch had brought costs it no byte of the store."""
 
-    pages: int = 0
+    pages: int = 0  # so many leading pages are in the pools, or what an endpoint needs of them
     bytes_read: int = 0  # headers and slabs, of the pages that the store gave whole
     bytes_headers: int = 0  # of these, headers
-    bytes_needed: int = 0  # payload bytes of the rank's box in these pages
+    # Payload bytes of the rank's box in these pages; with a codec less may be read.
+    bytes_needed: int = 0
     requests: int = 0  # byte ranges of these pages
-    prefetched: int = 0  # pages of components that a prefetch had brought already
-    failed: tuple[Failure, ...] = ()
+    prefetched: int = 0  # pages that a prefetch had brought already, summed over components
+    failed: tuple[Failure, ...] = ()  # what ended the prefix, if an object did; at most one
     stopped: str | None = None  # why the prefix ended before the last page; None when it did not
-    # by stage: plan, get, verify where the I/O is done; wait (for it), unpack where the pool is
+    # by stage: stat (of windows and states); plan, get, verify where the I/O is done; wait (for
+    # it), unpack where the pool is
     seconds: dict[str, float] = field(default_factory=dict)
     valid: Mapping[str, int] = field(default_factory=dict)  # by component, the page it is good to
-    dropped: Mapping[str, str] = field(default_factory=dict)  # optional component and the reason
+    dropped: Mapping[str, str] = field(default_factory=dict)  # optional, not good to ``pages``: why
 
     @property
     def amplification(self) -> float:
-        """Payload bytes read for each payload byte needed; 1.0 on a grid that fits the rank."""
+        """Payload bytes read for each payload byte needed; 1.0 on a grid that fits the rank.
+
+        More where slabs hold heads that the rank has not, less with a codec; 1 where none is read.
+        """
         return (
             (self.bytes_read - self.bytes_headers) / self.bytes_needed if self.bytes_needed else 1
         )
@@ -93,7 +104,8 @@ class PrefetchReport:
 
     pages: int = 0  # leading pages that a load will find in host memory, whole
     wanted: int = 0  # leading pages that are stored, as far as they were asked for
-    bytes_read: int = 0
-    deferred: bool = False  # there was no room or no time for all of it: ask again, it is no miss
-    stopped: str | None = None  # why it ended before ``wanted``
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by stage
+    bytes_read: int = 0  # headers and slabs brought
+    # The arena had no room, or the store did not answer: ask again, it is no miss.
+    deferred: bool = False
+    stopped: str | None = None  # why it ended before the last page; None when it did not
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by stage: stat, plan, get, verify
