@@ -39,11 +39,12 @@ def explain(doing: str, cause: Exception) -> StoreError:
 
 
 def raise_outage(asked: int, errors: Collection[StoreError]) -> None:
-    """Raise the first of ``errors`` if they are all of what was ``asked``, and all may pass.
+    """Raise the first of ``errors`` if there is one for each key that was ``asked`` for.
 
-    For `stat`, whose None would say of a store that does not answer that it is empty.
+    For `stat`, whose None would say of a store that does not answer, or lets nobody in, that it is
+    empty. Who calls it leaves out keys that are wrong themselves: they say nothing of the store.
     """
-    if 0 < asked == len(errors) and all(error.retryable for error in errors):
+    if 0 < asked == len(errors):
         raise next(iter(errors))
 
 

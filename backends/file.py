@@ -1,5 +1,6 @@
 """FileStore: objects as files beneath a root, written whole or not at all. It knows no KV."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -134,10 +135,16 @@ class FileStore:
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         """Return each object's size; see `unikv.store.Store.stat`."""
         self._require_open()
+        sizes: list[int | None] = [None] * len(keys)
         errors: list[StoreError] = []
+        wrong = 0
         with closing(Folders(self.root)) as folders:
-            sizes = [_stat(folders, key, errors) for key in keys]
-        raise_outage(len(keys), errors)
+            for n, key in enumerate(keys):
+                try:
+                    sizes[n] = _stat(folders, key, errors)
+                except KeyFormatError:  # of no object
+                    wrong += 1
+        raise_outage(len(keys) - wrong, errors)
         return sizes
 
     def refresh(self, keys: Sequence[str]) -> None:
@@ -267,9 +274,11 @@ def _stat(folders: Folders, key: str, errors: list[StoreError]) -> int | None:
         if fd < 0:
             raise OSError(-fd, os.strerror(-fd))  # noqa: TRY301 - noted like the others
         size = size_of(os.stat(key, dir_fd=fd, follow_symlinks=False))
-    except (OSError, KeyFormatError) as error:
-        if isinstance(right := said_right(error), StoreError):  # that may pass
-            errors.append(right)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link is no object: that is told
+            errors.append(explain(f"stat {key!r:.200}", said_right(error)))
         return None
     return None if size == NO_FILE else size
 

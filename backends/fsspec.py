@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from unikv.backends.batch import Batch, raise_outage, span_bytes
@@ -64,20 +65,37 @@ class FsspecStore:
         """Store each object as a file; see `unikv.store.Store.put`."""
 
         def put(item: Item) -> Outcome:
-            return self._writer.put(self._path(item.key), item.buffers, replace=replace)
+            key, buffers = item
+            return self._writer.put(self._path(key), buffers, replace=replace)
 
-        return self._each("put", items, lambda item: item.key, put)
+        return self._each("put", items, lambda item: item[0], put)
 
     def get(self, spans: Sequence[Span]) -> Outcomes:
         """Fill each span's views, with one copy; see `unikv.store.Store.get`."""
         return self._each("get", spans, lambda span: span.key, self._read)
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
-        """Return each object's size; see `unikv.store.Store.stat`."""
+        """Return each object's size; see `unikv.store.Store.stat`.
+
+        Raises:
+            StoreError: the file system answered for no key, or the root or bucket is gone.
+        """
         self._require_open()
-        found = self._spread(self._size, keys)
-        raise_outage(len(keys), [size for size in found if isinstance(size, StoreError)])
-        return [None if isinstance(size, StoreError) else size for size in found]
+        sizes: list[int | None] = [None] * len(keys)
+        paths: dict[int, str] = {}
+        for position, key in enumerate(keys):
+            with suppress(KeyFormatError, StoreError):  # of this key alone
+                paths[position] = self._path(key)
+        found = self._spread(lambda at: self._size(keys[at], paths[at]), list(paths))
+        errors = [size for size in found if isinstance(size, StoreError)]
+        raise_outage(len(found), errors)
+        for position, size in zip(paths, found, strict=True):
+            sizes[position] = None if isinstance(size, StoreError) else size
+        if len(errors) < len(found) and sizes == [None] * len(keys):
+            gone = self._lost_anchor("stat")
+            if gone is not None:
+                raise gone
+        return sizes
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object's file; see `unikv.store.Store.delete`."""
@@ -128,9 +146,9 @@ class FsspecStore:
         path, wanted = self._path(span.key), span_bytes(span)
         return Outcome.OK if read_span(self._calls, path, span, wanted) else Outcome.MISS
 
-    def _size(self, key: str) -> int | StoreError | None:
+    def _size(self, key: str, path: str) -> int | StoreError | None:
         try:
-            return self._calls.size(self._path(key))
+            return self._calls.size(path)
         except Exception as error:  # noqa: BLE001 - file systems raise what they like
             return self._explained(f"stat {key!r:.200}", error)
 
@@ -163,7 +181,10 @@ class FsspecStore:
                 if done is Outcome.MISS:
                     missed.append(position)
         if missed:
-            self._require_anchor(batch, verb, missed)
+            error = self._lost_anchor(verb)
+            if error is not None:
+                for position in missed:
+                    batch.fail(position, verb, error)
         return batch.outcomes()
 
     def _spread(self, act: Callable[[_T], _R], items: Sequence[_T]) -> Sequence[_R]:
@@ -205,19 +226,17 @@ class FsspecStore:
         """The first part of a root without a slash before it: what no put makes by itself."""
         return "" if self._place.root.startswith("/") else self._place.root.partition("/")[0]
 
-    def _require_anchor(self, batch: Batch, verb: str, missed: Sequence[int]) -> None:
-        """Turn misses into failures where not the object is missing, but what should hold it."""
+    def _lost_anchor(self, verb: str) -> StoreError | None:
+        """Return why misses are failures, if not objects are missing but what should hold them."""
         if self._place.publish == "never" or time.monotonic() - self._seen < _LOOK_AGAIN_S:
-            return
+            return None
         try:
-            if self._calls.exists(self._bucket or self._place.root or "/"):
-                self._seen = time.monotonic()
-                return
-            error = self._absent()
+            if not self._calls.exists(self._bucket or self._place.root or "/"):
+                return self._absent()
         except Exception as caught:  # noqa: BLE001 - as in `_each`
-            error = self._explained(verb, caught)
-        for position in missed:
-            batch.fail(position, verb, error)
+            return self._explained(verb, caught)
+        self._seen = time.monotonic()
+        return None
 
     def _absent(self) -> StoreError:
         return StoreError(

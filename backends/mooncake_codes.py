@@ -36,7 +36,8 @@ CODES = {
     -103: Code("CLIENT_NOT_FOUND", "the master does not know this client (yet)", passes=True),
     NO_SPACE: Code(
         "NO_AVAILABLE_HANDLE",
-        "no room: the store is full and eviction lags, or the object is larger than a segment",
+        "no room: the store is full and eviction lags, or the object is larger than a segment, "
+        "or no client lends memory: segment=",
         passes=True,
     ),
     -300: Code("INVALID_VERSION", "client and master are of different versions", passes=False),

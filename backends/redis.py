@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from unikv.backends.batch import Batch, raise_outage
 from unikv.backends.redis_ask import Ask, packed
-from unikv.backends.redis_errors import reason
+from unikv.backends.redis_errors import Refusal, reason
 from unikv.backends.redis_exchange import Exchange
 from unikv.backends.redis_list import entries
 from unikv.backends.redis_nodes import Nodes
@@ -66,12 +66,17 @@ class RedisStore:
         """Return each object's size; see `unikv.store.Store.stat`.
 
         A server that knows how (CLIENT NO-TOUCH, since Redis 7.2) does not count it as use.
+
+        Raises:
+            StoreError: the server answered for no key, or refused to.
         """
         exchange = self._exchange()
         sizes: list[int | None] = [None] * len(keys)
         good = [position for position, key in enumerate(keys) if not _flaw(key)]
         found = sizes_of(exchange, [exchange.name(keys[p]) for p in good], quiet=True)
-        raise_outage(len(good), [size for size in found if isinstance(size, StoreError)])
+        told = [size for size in found if not _is_other(size)]
+        failed = [size for size in told if isinstance(size, Refusal | StoreError)]
+        raise_outage(len(told), [reason(size, f"STRLEN of {len(good)} keys") for size in failed])
         for position, size in zip(good, found, strict=True):
             if isinstance(size, int):
                 sizes[position] = size
@@ -127,6 +132,11 @@ class RedisStore:
 def open_url(url: StoreUrl) -> RedisStore:
     """Open ``redis://host:port/db``, ``rediss://host:port/db`` or ``unix:///socket``."""
     return RedisStore(parse_place(url))
+
+
+def _is_other(size: object) -> bool:
+    """Return whether what has a key's name is no object: that says nothing of other keys."""
+    return isinstance(size, Refusal) and size.code == "WRONGTYPE"
 
 
 def _flaw(key: str) -> KeyFormatError | None:

@@ -9,6 +9,7 @@ import ssl
 
 import redis.exceptions as theirs
 
+from unikv.backends.redis_url import RedisPlace
 from unikv.errors import StoreError
 
 
@@ -78,11 +79,13 @@ def lost(error: Exception, node: object, timeout: float) -> StoreError:
     return failure(f"{node}: {why}", retryable=True)
 
 
-def not_connected(error: Exception, node: object, timeout: float) -> StoreError:
+def not_connected(error: Exception, node: object, place: RedisPlace) -> StoreError:
     """Return the error for a connection that could not be made."""
+    speaks = " (does it speak TLS?)" if place.tls else ""  # a plain server waits for more
     cause = error.__context__ if isinstance(error, theirs.ConnectionError) else error
     if isinstance(error, theirs.TimeoutError | TimeoutError):
-        return failure(f"connect to {node}: no answer within {timeout:g} s", retryable=True)
+        why = f"no answer within {place.connect_timeout:g} s{speaks}"
+        return failure(f"connect to {node}: {why}", retryable=True)
     if isinstance(error, theirs.AuthenticationError | theirs.AuthenticationWrongNumberOfArgsError):
         return failure(
             f"connect to {node}: the server wants another user name or password "
@@ -91,14 +94,24 @@ def not_connected(error: Exception, node: object, timeout: float) -> StoreError:
     if isinstance(error, theirs.BusyLoadingError):
         return refused(Refusal("LOADING"), f"connect to {node}")
     if isinstance(error, theirs.ResponseError):
-        return refused(Refusal(f"ERR {error}"), f"connect to {node}")
+        return _not_let_in(error, f"connect to {node}", place)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return failure(
             f"connect to {node}: its certificate is not trusted: {cause.verify_message} "
             "(ca_certs= in the URL names the authority)"
         )
-    why = getattr(cause, "strerror", None) or "the server closed the connection"
+    why = getattr(cause, "strerror", None) or f"the server closed the connection{speaks}"
     return failure(f"connect to {node}: {why}", retryable=True)
+
+
+def _not_let_in(error: Exception, doing: str, place: RedisPlace) -> StoreError:
+    """Return the error for a server that refused what came with connecting."""
+    if "DB index" in str(error):
+        return failure(
+            f"{doing}: there is no database {place.db}: want 0 to databases - 1 of the server's "
+            "configuration (15 by default)"
+        )
+    return refused(Refusal(f"ERR {error}"), doing)
 
 
 def failure(text: str, *, retryable: bool = False) -> StoreError:

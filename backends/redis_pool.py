@@ -109,7 +109,7 @@ def connect(place: RedisPlace, node: Node) -> Wire:
         wire.set_timeout(place.timeout)
     except (theirs.RedisError, OSError) as error:
         connection.disconnect()
-        raise not_connected(error, node, place.connect_timeout) from None
+        raise not_connected(error, node, place) from None
     except BaseException:
         connection.disconnect()
         raise

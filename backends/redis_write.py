@@ -106,7 +106,9 @@ class Writer:
         words = 3 + (option != b"") + 2 * (self._expiry != b"")
         head = b"*%d\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (words, len(name), name, size)
         tail = b"\r\n" + option + self._expiry
-        return Ask(name, [head, *self._items[position].buffers, tail], size)
+        _, buffers = self._items[position]
+        return Ask(name, [head, *buffers, tail], size)
 
     def _fail(self, position: int, error: Exception) -> None:
-        self._batch.fail(position, f"put {self._items[position].key!r:.200}", error)
+        key, _ = self._items[position]
+        self._batch.fail(position, f"put {key!r:.200}", error)

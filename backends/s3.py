@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 
-from unikv.backends.batch import Batch, raise_outage
+from unikv.backends.batch import Batch, explain, raise_outage
 from unikv.backends.s3_bucket import Bucket
 from unikv.backends.s3_credentials import Access, find_access
 from unikv.backends.s3_errors import Fault, S3Error, is_silence
@@ -51,7 +51,7 @@ class S3Store:
         """Store each object in one request, uncopied; see `unikv.store.Store.put`."""
         self._require_open()
         batch = Batch(len(items))
-        keys = [item.key for item in items]
+        keys = [key for key, _ in items]
         try:
             create = bool(items) and not replace and self._bucket.knows_if_absent()
         except S3Error as error:  # not one of the items would fare better
@@ -82,7 +82,13 @@ class S3Store:
         return batch.outcomes()
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
-        """Return each object's size, None if it cannot be told; see `unikv.store.Store.stat`."""
+        """Return each object's size, None if it cannot be told; see `unikv.store.Store.stat`.
+
+        Where all are missing, a store that never saw its bucket asks whether there is one.
+
+        Raises:
+            StoreError: the server answered for no key, or there is no bucket.
+        """
         self._require_open()
         sizes: list[int | None] = [None] * len(keys)
 
@@ -93,7 +99,14 @@ class S3Store:
 
         batch = Batch(len(keys))
         self._one_by_one("stat", keys, batch, look)
-        raise_outage(len(keys), batch.errors.values())
+        faults = [e for e in batch.errors.values() if not isinstance(e.__cause__, KeyFormatError)]
+        raise_outage(len(keys) - len(batch.errors) + len(faults), faults)
+        if len(batch.errors) < len(keys) and sizes == [None] * len(keys):
+            missing = next(key for at, key in enumerate(keys) if at not in batch.errors)
+            try:
+                self._bucket.require(missing)
+            except S3Error as error:
+                raise explain(f"stat {missing!r}", error) from error
         return sizes
 
     def delete(self, keys: Sequence[str]) -> Outcomes:

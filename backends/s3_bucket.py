@@ -45,6 +45,7 @@ class Bucket:
         self._lock = Lock()
         self._client: Client | None = None
         self._if_absent: bool | None = None  # not yet known
+        self._seen = False  # whether an answer showed that there is a bucket
 
     def ranges(self, key: str, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
         """Return bytes of ranges that neither touch nor overlap: fewer where the object ends.
@@ -73,16 +74,24 @@ class Bucket:
                 return None
             raise
 
+    def require(self, key: str) -> None:
+        """Raise `S3Error` if there is no bucket; ``key`` is one that HEAD did not find in it.
+
+        Asks only until it was seen. Other faults say nothing of the bucket, and raise nothing.
+        """
+        if self._seen:
+            return
+        try:
+            self._look_for_bucket(key)
+        except S3Error as error:
+            if error.fault is Fault.NO_BUCKET:
+                raise
+
     def sure_size(self, key: str) -> int | None:
         """Return an object's size, None if there is none; a missing bucket is a fault."""
         size = self.size(key)
         if size is None:
-            # An answer to HEAD has no body that could name what is missing; one to GET has.
-            try:
-                self.ranges(key, [0], [1])
-            except S3Error as error:
-                if error.fault not in (Fault.NO_KEY, Fault.RANGE):
-                    raise
+            self._look_for_bucket(key)
         return size
 
     def put(self, key: str, views: Sequence[memoryview], *, create: bool = False) -> None:
@@ -147,6 +156,18 @@ class Bucket:
         """Let go of the connections; requests under way hold on to theirs."""
         self._client = None
 
+    def _look_for_bucket(self, key: str) -> None:
+        """Raise `S3Error` unless there is a bucket, whether or not it has ``key``.
+
+        An answer to HEAD has no body that could name what is missing; one to GET has.
+        """
+        try:
+            self.ranges(key, [0], [1])
+        except S3Error as error:
+            if error.fault not in (Fault.NO_KEY, Fault.RANGE):
+                raise
+        self._seen = True
+
     def _probe(self) -> bool:
         """Make the probe object; return whether the server said that it was there."""
         try:
@@ -196,6 +217,8 @@ class Bucket:
             if type(error).__name__ != "PanicException":  # of Rust, and no Exception
                 raise
             fault = S3Error(Fault.OTHER, "obstore panicked; its own message is on stderr")
+        if fault.fault is Fault.NO_BUCKET:
+            self._seen = False  # any more
         # Raised here, outside: an obstore error quotes what the server sent, and would be shown
         # as the context of ours.
         try:

@@ -108,7 +108,7 @@ def _refused(status: int, reason: str, text: str, place: S3Place) -> S3Error:
         why, passing = "the store is full", False
     elif status in (401, 403):
         # S3 says so of a missing key, too, to those who may not list the bucket.
-        fault, why = Fault.DENIED, "the credentials are wrong, or may not do this or list"
+        fault, why = Fault.DENIED, "the credentials are wrong, or do not allow this, or ListBucket"
     elif status in (304, 409, 412):
         # 409: a delete overtook the put.
         fault, why, passing = Fault.EXISTS, "there is an object already", status == 409

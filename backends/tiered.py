@@ -71,6 +71,7 @@ class TieredStore:
     def put(self, items: Sequence[Item], *, replace: bool = False) -> Outcomes:
         """Store each object in one tier, and in the other as well; see `unikv.store.Store.put`."""
         self._require_open()
+        items = [Item._make(item) for item in items]  # what unpacks as one is one, as elsewhere
         with self._pair.holds.of(item.key for item in items):
             return (self._put_back if self._back else self._put_through)(items, replace=replace)
 

@@ -17,7 +17,10 @@ def open_url(url: StoreUrl) -> TieredStore:
     """Open ``tiered://?fast=URL&slow=URL``, as docs/tiered.md says."""
     url.refuse_host()
     url.refuse_path()
-    url.refuse_options_except(*_OPTIONS)
+    try:
+        url.refuse_options_except(*_OPTIONS)
+    except UrlError as error:  # as likely as not an option of a tier
+        raise UrlError(f"{error}; write & of an inner URL as %26") from None
     tiers = {name: url.options.get(name) for name in ("fast", "slow")}
     for name, text in tiers.items():
         if text is None:

@@ -41,9 +41,11 @@ class Accounts:
             self._count_open(name, -1)
             self._meters.observe("unikv_ticket_seconds", monotonic() - begun, call=name)
 
-    def matched(self, match: Match, wanted: int) -> None:
-        """Count a match of ``wanted`` pages."""
-        self._meters.count("unikv_matches_total", outcome=_share(match.pages, wanted))
+    def matched(self, match: Match, wanted: int, trouble: str | None) -> None:
+        """Count a match of ``wanted`` pages, and the ``trouble`` of the store that cut it short."""
+        failed = trouble is not None and match.pages < wanted
+        outcome = "failed" if failed else _share(match.pages, wanted)
+        self._meters.count("unikv_matches_total", outcome=outcome)
 
     def source_free(self, seconds: float) -> None:
         """Count how long a save kept its pool."""

@@ -98,7 +98,7 @@ class Catalog:
         accounts = self._guard.accounts
         with closed_meanwhile(), accounts.call("match"):
             match = match_bundle(call, self._wants, pages)
-        accounts.matched(match, len(pages))
+        accounts.matched(match, len(pages), call.trouble)
         return match if call.trouble is None else match._replace(exact=False)
 
     def close(self) -> None:

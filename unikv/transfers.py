@@ -104,7 +104,7 @@ class Transfers:
             lanes = self._choose(call, pages, [Asked(range(len(pages)))] * len(self.lanes))
             unusable = _Either(self._damaged, self._failing)
             match = match_bundle(call, [want_of(lane) for lane in lanes], pages, unusable)
-        accounts.matched(match, len(pages))
+        accounts.matched(match, len(pages), call.trouble)
         unsure = call.trouble is not None or match.first_missing in self._failing
         return match._replace(exact=False) if unsure else match
 

@@ -301,6 +301,26 @@ def test_a_store_that_cannot_be_asked_is_not_empty(store: FileStore) -> None:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert store.stat([*KEYS, "none"]) == [100] * 5 + [None]
+    assert store.stat(["none"]) == [None]
+    assert store.stat([KEYS[0] + "_none"]) == [None]  # in a folder that is there
+
+
+def test_a_store_that_lets_nobody_in_is_not_empty() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        assert FileStore(root).put(ITEMS).ok
+        store, user = FileStore(root, readonly=True), os.geteuid()
+        Path(root).chmod(0o600)
+        if not user:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(StoreError, match="Permission denied"):
+                store.stat(KEYS)
+            with pytest.raises(StoreError, match="Permission denied"):
+                store.stat([*KEYS, "no key!"])
+            assert store.stat(["no key!"]) == [None]
+        finally:
+            os.seteuid(user)
+            Path(root).chmod(0o700)
 
 
 @pytest.mark.parametrize("many", [1, 20])

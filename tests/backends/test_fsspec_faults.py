@@ -113,11 +113,11 @@ def test_any_error_fails_its_item_and_says_whether_it_may_pass(
         assert len(str(outcomes.errors[0])) > len("get 'key': ")
     fs.quirks.clear()
     fs.quirks["info"] = raising(error)
-    if passing:
-        with pytest.raises(StoreError):
-            whole.stat(["key"])
-    else:
-        assert whole.stat(["key"]) == [None]
+    for keys in (["key"], ["key", "other", "../x"]):
+        with pytest.raises(StoreError, match="stat 'key'") as caught:
+            whole.stat(keys)  # a file system that lets nobody in is not empty
+        assert caught.value.retryable is passing
+    assert whole.stat(["../x"]) == [None]
 
 
 def test_no_error_shows_an_option(store: FsspecStore, fs: type[Quirky]) -> None:
@@ -149,9 +149,14 @@ def test_a_missing_root_is_no_miss(
     outcomes = store.get([Span("key", 0, 1, [memoryview(bytearray(1))])])
     assert list(outcomes.codes) == [FAILED]
     assert "there is no '/host/root'" in str(outcomes.errors[0])
+    with pytest.raises(StoreError, match="there is no '/host/root'"):
+        store.stat(["key", "../x"])
+    assert store.stat(["../x"]) == [None]
     assert list(store.delete(["key"]).codes) == [FAILED]
     assert list(store.put([Item("key", [b"x"])]).codes) == [OK]  # it makes what it needs
     assert read(store, "gone", 0, 1) == MISS
+    assert store.stat(["gone", "key"]) == [None, 1]
+    assert store.stat(["gone"]) == [None]
 
 
 # Publishing

@@ -91,8 +91,12 @@ def test_a_refused_look_fails_the_put_and_no_value_is_sent() -> None:
         store = open_store(fake.url)
         (error,) = put(store).errors.values()
         assert "STRLEN: the user has no right" in str(error)
-        assert store.stat(["key"]) == [None]
-        assert [words[0] for words in fake.commands] == [b"STRLEN"] * 2
+        for keys in (["key"], ["key", "other", "../x"]):
+            with pytest.raises(StoreError, match="the user has no right") as denied:
+                store.stat(keys)  # a store that lets nobody in is not empty
+            assert not denied.value.retryable
+        assert store.stat(["../x"]) == [None]
+        assert [words[0] for words in fake.commands] == [b"STRLEN"] * 4
         with pytest.raises(StoreError, match=r"SCAN of 127\.0\.0\.1:[0-9]+: the user has no right"):
             list(store.list())
         store.close()
@@ -176,7 +180,7 @@ def test_a_server_of_another_kind_is_said_at_open() -> None:
 
 
 def test_a_database_that_is_not_there_is_said_at_open(server: RedisServer) -> None:
-    with pytest.raises(StoreError, match="DB index is out of range") as caught:
+    with pytest.raises(StoreError, match="no database 99: want 0 to databases - 1") as caught:
         open_store(f"redis://127.0.0.1:{server.port}/99")
     assert not caught.value.retryable
 

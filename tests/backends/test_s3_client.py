@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch")
 
 from tests.backends.s3_open import open_s3  # noqa: E402 - torch comes first
 from tests.client.world import World  # noqa: E402
-from tests.servers.s3_hostile import Handler, Server, hostile  # noqa: E402
+from tests.io_path.lab import meter  # noqa: E402
+from tests.servers.s3_hostile import Handler, Server, hostile, refusing  # noqa: E402
 from unikv import KVSpec, Topology  # noqa: E402
 from unikv.backends.s3 import S3Store  # noqa: E402
 
@@ -112,3 +113,25 @@ def test_B55_a_page_that_went_is_a_miss_and_written_anew(
     assert (report.stored, report.existed) == (1, PAGES - 1)
     [(side, report)] = world.load(store, Topology())
     assert world.holds(side, PAGES)
+
+
+@pytest.mark.parametrize("broken", ["secret", "bucket"])
+def test_a_broken_store_is_not_an_empty_one(
+    server: Server, store: S3Store, world: World, broken: str
+) -> None:
+    """With a wrong secret, or bucket, what the store is asked fails: nothing is a miss."""
+    side = world.side(store, Topology().rank(), filled=True)
+    assert side.client.match(world.pages).pages == 0
+    assert meter(side, "unikv_io_orders_total", verb="stat", outcome="failed") == 0
+    if broken == "secret":
+        wrong = refusing(403, "SignatureDoesNotMatch")
+        server.faults = dict.fromkeys(["GET", "HEAD", "PUT", "DELETE", "LIST"], wrong)
+    else:
+        server.address = server.address._replace(bucket="another")
+        store._bucket._seen = False  # as a store that was just opened
+    match = side.client.match(world.pages)
+    assert (match.pages, match.exact) == (0, False)
+    assert meter(side, "unikv_io_orders_total", verb="stat", outcome="failed") == 1
+    saved = side.client.save(world.pages, side.slots)
+    assert (saved.stored, len(saved.failed)) == (0, PAGES)
+    side.client.close()

@@ -218,6 +218,10 @@ def test_what_is_promoted_during_a_listing_shows_once(
         ("tiered://?fast=memory://&slow=memory://&wait=-1", ["option wait"]),
         ("tiered://?fast=memory://&slow=nothing://", ["unknown scheme 'nothing'"]),
         ("tiered://?fast=memory://&slow=memory://%3Fx=1", ["unknown option 'x'"]),
+        (
+            "tiered://?fast=memory://&slow=s3://kv%3Fendpoint=http://h&allow_http=1",
+            ["unknown option 'allow_http'", "write & of an inner URL as %26"],
+        ),
         ("tiered://?fast=memory://&slow=x://u:SECRET%40h", ["unknown scheme 'x'"]),
     ],
 )

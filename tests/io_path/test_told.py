@@ -179,3 +179,15 @@ def test_a_callback_may_call_the_client(threads_lab: Lab) -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert asked
+
+
+def test_a_match_that_got_no_answer_counts_as_failed(lab: Lab) -> None:
+    lab.fill()
+    rule = Rule("raise", verbs=("stat",), while_file=lab.gate())
+    side = lab.side(lab.store(rule))
+    start(lab, side)
+    lab.shut()
+    match = side.client.match(lab.world.pages)
+    assert (match.pages, match.exact) == (0, False)
+    assert meter(side, "unikv_matches_total", outcome="failed") == 1
+    assert meter(side, "unikv_matches_total", outcome="none") == 0
