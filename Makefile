@@ -43,7 +43,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format
 
 bench: $(VENV)/.dev
-	for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+	for bench in $(filter-out %_gpu.py,$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$bench || exit 1; done
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build
