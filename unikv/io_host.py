@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
@@ -161,7 +162,29 @@ class IoHost:
         Raises:
             StoreError: the process cannot be started, has not opened the store yet, or cannot.
         """
-        until = monotonic() + min(seconds, START_S)
+        # By a thread of its own, which no signal interrupts: half a message to the process would
+        # be its end, and a lock that nobody gives back that of the client.
+        seconds = min(seconds, START_S)
+        hired: Future[ProcessWorker] = Future()
+        args = (monotonic() + seconds, hired)
+        Thread(target=self._hire_into, args=args, name="unikv-hiring", daemon=True).start()
+        try:
+            return hired.result(seconds)
+        except StoreError:
+            raise
+        except BaseException as error:
+            hired.add_done_callback(_send_home)
+            if isinstance(error, TimeoutError):
+                raise StoreError(STARTING) from None
+            raise
+
+    def _hire_into(self, until: float, hired: "Future[ProcessWorker]") -> None:
+        try:
+            hired.set_result(self._hire_by(until))
+        except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
+            hired.set_exception(error)
+
+    def _hire_by(self, until: float) -> ProcessWorker:
         if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
             raise StoreError(STARTING)
         try:
@@ -298,6 +321,12 @@ def _spawn(mode: str, end: socket.socket) -> "subprocess.Popen[bytes]":
         stderr=out,
         start_new_session=True,
     )
+
+
+def _send_home(hired: "Future[ProcessWorker]") -> None:
+    """Let a worker go whom nobody waits for any more."""
+    if hired.exception() is None:
+        hired.result().close()
 
 
 def _search_path() -> list[str]:
