@@ -26,6 +26,9 @@ from unikv.wire import VERSION, Link, read_answer, write_order
 START_S = 30.0
 """Seconds that a new I/O process may take to open the store, and that joining one may take."""
 
+SAY_S = 0.1
+"""Seconds behind its time in which a hire that came to nothing has to say why."""
+
 MOST_STARTS = 3
 """Starts in `PAUSE_S` seconds; more fail at once, as where the store's client kills its process."""
 
@@ -169,7 +172,7 @@ class IoHost:
         args = (monotonic() + seconds, hired)
         Thread(target=self._hire_into, args=args, name="unikv-hiring", daemon=True).start()
         try:
-            return hired.result(seconds)
+            return hired.result(seconds + SAY_S)
         except StoreError:
             raise
         except BaseException as error:

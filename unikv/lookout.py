@@ -51,7 +51,7 @@ class Lookout:
             return
         self._breaker.looked(now)
         try:
-            worker = self._crew.take(0)
+            worker = self._crew.take(LOOK_S)
         except StoreError:  # the I/O process cannot be started: no answer, either
             return
         if worker is not None:
