@@ -5,9 +5,10 @@ Each is on loopback with fresh ports, and is ended by its process ids.
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.servers.s3_juicefs import GLOBAL, installed, juicefs
 from tests.servers.s3_server import S3Server
 from unikv.backends.mooncake import MooncakeStore
 from unikv.registry import open_store
-from unikv.store import Store
+from unikv.store import Item, Outcome, Store
 
 MOONCAKE_TIMES = (
     "MC_RPC_TIMEOUT_MS",
@@ -168,6 +169,14 @@ class OnMooncake:
 
     def make_room(self) -> None:
         """Do nothing."""
+
+    def flood(self) -> int:
+        """Put more than all its memory, as other clients do; return how much it took."""
+        data = memoryview(bytearray(MIB))
+        with closing(open_store(self.url(""))) as store:
+            items = [Item(f"flood-{uuid4().hex}", (data,)) for _ in range(80)]
+            answers = [store.put(items[n : n + 8]) for n in range(0, 80, 8)]
+            return sum(answer.codes.count(Outcome.OK) for answer in answers)
 
 
 def forget(store: Store) -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.io_path.lab import until
-from tests.network.lab import CHUNKS, PAGES, PATIENCE_S, Lab
-from tests.network.place import REDIS, S3
-from tests.network.places import OnValkey
+from tests.network.lab import CHUNKS, PAGES, PATIENCE_S, Lab, Way
+from tests.network.place import MOONCAKE, REDIS, S3
+from tests.network.places import OnMooncake, OnValkey
 
 
 @pytest.mark.parametrize("orders", [0, 3])
@@ -98,3 +98,33 @@ def test_a_server_that_evicts_what_is_being_saved(lab: Lab) -> None:
         lab.place.make_room()
         lab.poison(side)
         lab.works(side)
+
+
+@pytest.mark.parametrize("way", ["load", "save"])
+@pytest.mark.parametrize("place", [MOONCAKE], indirect=True)
+def test_a_cluster_that_others_fill_in_the_middle_of_a_call(lab: Lab, way: Way) -> None:
+    """It evicts whatever nobody reads just now: those are misses, and a save stores them again."""
+    assert isinstance(lab.place, OnMooncake)
+    flood = lab.place.flood
+    with lab.leaving_nothing("threads") as side:
+        if way == "save":
+            lab.store.delete(lab.keys())
+            lab.put(side)
+        flooded: list[int] = []
+        struck = lab.strike(side, way, lambda: flooded.append(flood()), 2)
+        assert flooded[0] >= 32  # MiB, of 64
+        if way == "load":
+            lab.check_load(side, struck.report)
+            assert {failure.kind for failure in struck.report.failed} <= {"missing", "error"}
+        else:
+            assert lab.world.holds(side, PAGES)
+            lab.check_save(struck.report)
+            lab.check_stored([])
+        flood()
+        lab.poison(side)
+        found = side.client.match(lab.world.pages)
+        lab.check_load(side, loaded := lab.load(side))
+        assert (loaded.pages, found.exact) == (found.pages, True)
+        assert found.pages < PAGES
+        lab.works(side)
+        assert lab.kinds()["damaged"] == 0
