@@ -5,17 +5,14 @@ A worker that was given up stays parked until its order ends, and its slot with 
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Condition, Thread
+from queue import SimpleQueue
+from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Protocol, TypeAlias
 
 from unikv.arena import Slot
 from unikv.orders import Answer, Order, refuse
 from unikv.performing import Perform
-
-_Orders: TypeAlias = SimpleQueue[tuple[Order, float] | None]
 
 
 class Worker(Protocol):
@@ -53,44 +50,67 @@ class ThreadWorker:
 
     def __init__(self, perform: Perform) -> None:
         self.lost = False
-        self._order: Order | None = None
-        self._orders: _Orders = SimpleQueue()
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._job: _Job | None = None
+        self._jobs: _Jobs = SimpleQueue()
         # The thread knows not its worker, which can thus be forgotten and end it.
-        args = (perform, self._orders, self._answers)
+        args = (perform, self._jobs)
         self._thread = Thread(target=_serve, args=args, name="unikv-io", daemon=True)
         self._thread.start()
 
     def begin(self, order: Order, until: float) -> None:
         """Start an order; see `Worker.begin`."""
-        self._order = order
-        self._orders.put((order, until))
+        self._job = job = _Job(order, until)
+        self._jobs.put(job)
 
     def interrupt(self, order: Order) -> None:
         """Let the thread end; see `Worker.interrupt`."""
-        self._order, self.lost = order, True
-        self._orders.put(None)
+        if self._job is None or self._job.order is not order:
+            self._job = _Job(order, 0.0)
+        self.lost = True
+        self._jobs.put(None)
 
     def done(self) -> bool:
         """Tell whether the order has ended; see `Worker.done`."""
-        return not self._answers.empty()
+        assert self._job is not None
+        return self._job.answer is not None
 
     def wait(self, seconds: float) -> Answer | None:
         """Return the order's answer; see `Worker.wait`."""
-        ended = self.lost and not self._thread.is_alive()  # before the last look: it may answer
-        with suppress(Empty):
-            return self._answers.get(timeout=0.0 if ended else max(0.0, seconds))
-        assert self._order is not None
-        return refuse(self._order, "its caller was interrupted") if ended else None
+        job = self._job
+        assert job is not None
+        if job.answer is None:
+            ended = self.lost and not self._thread.is_alive()  # before the last look: it may answer
+            # Whoever is interrupted behind this line finds the answer the next time.
+            job.ended.acquire(timeout=0.0 if ended else max(0.0, seconds))
+            if ended and job.answer is None:
+                return refuse(job.order, "its caller was interrupted")
+        return job.answer
 
     def close(self) -> None:
         """Let the thread end."""
-        self._orders.put(None)
+        self._jobs.put(None)
 
 
-def _serve(perform: Perform, orders: _Orders, answers: "SimpleQueue[Answer]") -> None:
-    while (job := orders.get()) is not None:
-        answers.put(perform(*job))
+class _Job:
+    """An order, and its answer once there is one; what is held until then is the lock ``ended``."""
+
+    __slots__ = ("answer", "ended", "order", "until")
+
+    def __init__(self, order: Order, until: float) -> None:
+        self.order = order
+        self.until = until
+        self.answer: Answer | None = None
+        self.ended = Lock()
+        self.ended.acquire()
+
+
+_Jobs: TypeAlias = SimpleQueue[_Job | None]
+
+
+def _serve(perform: Perform, jobs: _Jobs) -> None:
+    while (job := jobs.get()) is not None:
+        job.answer = perform(job.order, job.until)
+        job.ended.release()
         del job  # or an idle thread would keep the last order's pages
 
 
