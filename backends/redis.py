@@ -75,7 +75,7 @@ class RedisStore:
         good = [position for position, key in enumerate(keys) if not _flaw(key)]
         found = sizes_of(exchange, [exchange.name(keys[p]) for p in good], quiet=True)
         told = [size for size in found if not _is_other(size)]
-        failed = [size for size in told if isinstance(size, Refusal | StoreError)]
+        failed = [size for size in told if not (size is None or isinstance(size, int))]
         raise_outage(len(told), [reason(size, f"STRLEN of {len(good)} keys") for size in failed])
         for position, size in zip(good, found, strict=True):
             if isinstance(size, int):

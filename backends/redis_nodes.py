@@ -15,6 +15,7 @@ from unikv.backends.redis_errors import Refusal, failure, lost, refused
 from unikv.backends.redis_pool import Pool
 from unikv.backends.redis_url import Node, RedisPlace
 from unikv.backends.redis_wire import Wire
+from unikv.backends.url import is_host
 from unikv.errors import StoreError
 
 _CLUSTER_SLOTS = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n"
@@ -156,15 +157,27 @@ def _slots(answer: object, asked: Node) -> Slots:
     slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
     try:
         for first, last, master, *_ in cast("Iterable[tuple[int, int, tuple[bytes, int]]]", answer):
-            host = (master[0] or b"").decode("ascii")
-            # A node that does not know its own name is where we found it.
-            node = Node(asked.host if host in {"", "?"} else host, int(master[1]))
+            node = _node((master[0] or b"").decode("ascii"), int(master[1]), asked)
+            if not 0 <= first <= last < REDIS_CLUSTER_HASH_SLOTS:
+                text = f"slots {first} to {last}: want 0 to {REDIS_CLUSTER_HASH_SLOTS - 1}"
+                raise failure(f"{asked}: an answer to CLUSTER SLOTS with {text}")
             slots[first : last + 1] = [node] * (last + 1 - first)
-    except (TypeError, ValueError, UnicodeDecodeError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         raise failure(f"{asked}: an answer to CLUSTER SLOTS that is none") from None
-    if len(slots) != REDIS_CLUSTER_HASH_SLOTS:
-        raise failure(f"{asked}: an answer to CLUSTER SLOTS with slots that are none")
     return slots
+
+
+def _node(host: str, port: int, asked: Node) -> Node:
+    """Return the node that a server told of: no path, which would be a socket of this machine.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if host in {"", "?"}:  # one that does not know its own name is where we found it
+        host = asked.host
+    if not is_host(host) or not 0 < port < 2**16:
+        raise ValueError(f"{host!r:.100}, port {port}")
+    return Node(host, port)
 
 
 def target(refusal: Refusal, asked: Node) -> Node | None:
@@ -172,5 +185,5 @@ def target(refusal: Refusal, asked: Node) -> Node | None:
     with suppress(ValueError):
         _, address = refusal.text.split(" ")
         host, _, port = address.rpartition(":")
-        return Node(host or asked.host, int(port))
+        return _node(host, int(port), asked)
     return None

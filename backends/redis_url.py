@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from unikv.backends.url import StoreUrl
+from unikv.backends.url import StoreUrl, is_host
 from unikv.errors import UrlError
 
 PREFIX = "unikv:"
@@ -159,7 +159,10 @@ def _address(url: StoreUrl, text: str) -> Node:
     port = int(parts[3] or 6379)
     if not 0 < port < 2**16:
         raise _wrong(url, f"port {port}: want 1 to 65535")
-    return Node(parts[1] or unquote(parts[2]), port)
+    host = parts[1] or unquote(parts[2])
+    if not is_host(host):
+        raise _wrong(url, f"host {host!r:.100}: want a name or an address")
+    return Node(host, port)
 
 
 def _database(url: StoreUrl) -> int:

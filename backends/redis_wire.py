@@ -4,10 +4,12 @@ redis-py connects and logs in; from then on the socket is read here, so that the
 from the kernel into the caller's memory. Other replies are hiredis's.
 """
 
+import math
 import select
 import socket
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
+from time import monotonic
 from typing import Protocol, cast
 
 import hiredis
@@ -19,6 +21,7 @@ from unikv.store import Buffer
 BUFFER = 65536
 _SMALL = 4096  # bytes of a piece that cost less to copy than to send by itself
 _TLS_STEP = 1 << 20  # bytes of one send: each has the whole timeout for itself
+_SMALL_REPLY = 16 << 20  # bytes; the largest, a map of a cluster's slots, takes one or two
 _NOT_YET = object()
 
 
@@ -89,14 +92,30 @@ class Wire:
                 rest[first] = memoryview(rest[first]).cast("B")[sent:]
 
     def reply(self) -> object:
-        """Read a reply of any kind that is small."""
-        reply: object
-        while (reply := self._replies.gets(False)) is _NOT_YET:  # noqa: FBT003 - hiredis has no names
+        """Read a reply of any kind that is small, within the timeout once it has begun."""
+        fed, until = 0, math.inf
+        while (reply := self._parsed()) is _NOT_YET:
             if self._lo == self._hi:
+                if fed and until == math.inf:
+                    until = monotonic() + (self._sock.gettimeout() or math.inf)
+                elif monotonic() > until:
+                    raise TimeoutError("a reply came in part")
+                if fed > _SMALL_REPLY:
+                    raise OutOfStep(f"a reply of more than {_SMALL_REPLY} bytes")
                 self._fill()
+            fed += self._hi - self._lo
             self._replies.feed(cast("bytes", self._buffer), self._lo, self._hi - self._lo)
             self._lo = self._hi
         return reply
+
+    def _parsed(self) -> object:
+        """Return the next reply of what was fed, `_NOT_YET` if there is none whole."""
+        try:
+            return cast("object", self._replies.gets(False))  # noqa: FBT003 - hiredis has no names
+        except OutOfStep:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a length that no memory holds, of map keys
+            raise OutOfStep(f"a reply that is none ({type(error).__name__})") from None
 
     def status(self) -> Refusal | None:
         """Read a reply that is one line: all is well, or it is refused."""

@@ -5,7 +5,7 @@ several writers was first. Of writers that replace an object of a wrong size at 
 its own and the last one stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from unikv.backends.batch import Batch, item_bytes
 from unikv.backends.redis_ask import VALUE_BYTES, Ask
@@ -50,15 +50,28 @@ class Writer:
                 continue
             self._names[position] = self._exchange.name(key)
             self._sizes[position] = size
-            turn = seen[key] = seen.get(key, -1) + 1
-            if turn == len(turns):
+            count = seen[key] = seen.get(key, -1) + 1
+            if count == len(turns):
                 turns.append([])
-            turns[turn].append(position)
-        for positions in turns:
+            turns[count].append(position)
+        earlier: dict[str, int] = {}
+        for turn in turns:
+            positions = [n for n in turn if not self._fails_again(n, earlier)]
+            earlier.update((self._items[n].key, n) for n in turn)
             if replace:
                 self._set(positions)
             else:
                 self._set_absent(positions)
+
+    def _fails_again(self, position: int, earlier: Mapping[str, int]) -> bool:
+        """Fail an item as its key was a moment ago: a dead server costs a call one timeout."""
+        before = earlier.get(self._items[position].key)
+        error = None if before is None else self._batch.errors.get(before)
+        if error is None or not error.retryable:
+            return False
+        self._batch.codes[position] = Outcome.FAILED
+        self._batch.errors[position] = error
+        return True
 
     def _set_absent(self, positions: Sequence[int]) -> None:
         """Store what is not there, or there in a wrong size."""

@@ -69,6 +69,14 @@ class StoreUrl:
         return _FLAGS[text]
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can name a host; a socket raises `ValueError` for one that cannot."""
+    try:
+        return bool(text.encode("idna")) and text.isprintable() and not set(text) & set("/?#@ ")
+    except UnicodeError:
+        return False
+
+
 def mask(text: str) -> str:
     """Return ``text`` without user names, passwords, options and fragment.
 

@@ -101,6 +101,8 @@ def test_tls_has_its_files(tmp_path: Path) -> None:
         ("redis://a:b:c/0", "want redis://host:port/db"),
         ("redis://kv:SECRET/0", "want redis://host:port/db"),
         ("redis://kv:0/0", "port 0: want 1 to 65535"),
+        ("redis://a..b/0", "host 'a..b': want a name or an address"),
+        (f"redis://:SECRET@{'a' * 64}.com/0", "want a name or an address"),
         ("redis://kv:70000/0", "port 70000: want 1 to 65535"),
         ("redis://kv/SECRET", f"{DATABASE}: redis://localhost:6379/0; our keys"),
         ("rediss://kv/SECRET", f"{DATABASE}: rediss://localhost:6379/0; our keys"),
