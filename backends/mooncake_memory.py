@@ -24,6 +24,8 @@ from unikv.errors import StoreError
 ROOMS = 4
 """In how many rooms the bounce buffer is cut: as many calls can bounce at a time."""
 
+_LOOK_BYTES = 64
+
 
 class Region(NamedTuple):
     """Registered memory."""
@@ -105,6 +107,11 @@ class Memory:
         start = self.add(whole)
         for at in range(0, whole.nbytes, self.room_bytes):
             self._rooms.put(Room(start + at, whole[at : at + self.room_bytes]))
+        self._looks: LifoQueue[Room] = LifoQueue()
+        page = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
+        start = self.add(page)
+        for at in range(0, _LOOK_BYTES * ROOMS, _LOOK_BYTES):
+            self._looks.put(Room(start + at, page[at : at + _LOOK_BYTES]))
 
     def add(self, view: memoryview) -> int:
         """Register memory and return its address; what is registered already stays as it is.
@@ -171,6 +178,18 @@ class Memory:
             yield room
         finally:
             self._rooms.put(room)
+
+    @contextmanager
+    def look(self) -> Iterator[Room]:
+        """Lend 64 bytes to look at a tiny object, also to who has a room: these are others.
+
+        Whoever waits for a second room may wait for one who does so, too, and for ever.
+        """
+        room = self._looks.get()
+        try:
+            yield room
+        finally:
+            self._looks.put(room)
 
     def forget(self) -> None:
         """Let go of all memory, once the client is closed."""

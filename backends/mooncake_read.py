@@ -23,6 +23,9 @@ from unikv.backends.mooncake_sizes import Sizes
 from unikv.errors import KeyFormatError, StoreError
 from unikv.store import Outcome, Span, check_key
 
+_FAR = 2**63
+"""Where no object reaches, nor a number of the library."""
+
 TRIES = 5
 """How often a range is asked for whose session ended under it."""
 
@@ -39,7 +42,7 @@ class Reader:
     def read(self, spans: Sequence[Span], batch: Batch) -> None:
         """Fill the views of spans, and note in ``batch`` what became of each."""
         todo: list[int] = []
-        small: list[int] = []  # short enough to be of a mark, or empty: the object's size decides
+        small: list[int] = []  # what may be of a mark, is empty or far: the object's size decides
         checked: str | None = None
         for position, (key, start, stop, into) in enumerate(spans):
             try:
@@ -58,7 +61,7 @@ class Reader:
             except (KeyFormatError, StoreError) as error:
                 batch.fail(position, f"get {key!r:.200}", error)
                 continue
-            (todo if start < stop and stop > MARK_BYTES else small).append(position)
+            (todo if start < stop and MARK_BYTES < stop < _FAR else small).append(position)
         todo += self._sift(spans, small, batch)
         again: Mapping[int, int] = {}
         for turn in range(TRIES):
@@ -89,9 +92,26 @@ class Reader:
                 batch.codes[position] = Outcome.MISS
             elif stop > size:
                 batch.fail(position, f"get {key!r}", short_object(size, start, stop))
-            elif start < stop:
+            elif start < stop and size > MARK_BYTES:
                 found.append(position)
+            elif start < stop:
+                self._read_tiny(spans[position], position, size, batch)
         return found
+
+    def _read_tiny(self, span: Span, position: int, size: int, batch: Batch) -> None:
+        """Read an object whole that is no larger than a mark, which may have its place by now."""
+        key, start, stop, into = span
+        try:
+            data = self._sizes.whole(key, size)
+        except StoreError as error:
+            batch.fail(position, f"get {key!r} {start}..{stop}", error)
+            return
+        if data is None:
+            batch.codes[position] = Outcome.MISS
+            return
+        for view in flat(into):
+            view[:] = data[start : start + view.nbytes]
+            start += view.nbytes
 
     def _pass(self, spans: Sequence[Span], todo: Sequence[int], batch: Batch) -> dict[int, int]:
         """Read once what is to be read; return the codes of those that are worth another try."""
@@ -127,12 +147,14 @@ class Reader:
         while at < len(todo):
             position = todo[at]
             key, start, stop, into = spans[position]
-            size = stop - start
+            large = stop > MARK_BYTES
+            # Else more than a mark has, so that it fails where there is one by now.
+            size = (stop if large else MARK_BYTES + 1) - start
             if not ranges.takes(size):
                 break
-            if len(into) == 1 and (pointer := find(into[0])):
+            if large and len(into) == 1 and (pointer := find(into[0])):
                 ranges.add(position, key, start, size, pointer)
-            elif len(into) > 1 and (pointers := self._direct(into)):
+            elif large and len(into) > 1 and (pointers := self._direct(into)):
                 for view, pointer in zip(flat(into), pointers, strict=True):
                     ranges.add(position, key, start, view.nbytes, pointer)
                     start += view.nbytes

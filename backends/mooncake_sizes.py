@@ -41,6 +41,24 @@ class Sizes:
                 found[key] = size
         return found
 
+    def whole(self, key: str, size: int) -> bytes | None:
+        """Return an object of at most `MARK_BYTES`, None where there is none by now.
+
+        Raises:
+            StoreError: it is another by now, or cannot be read.
+        """
+        with self._memory.look() as room:
+            [code] = self._native.batch_get_into([key], [room.address], [size])
+            data = bytes(room.view[:size])
+        if code in ABSENT:
+            return None
+        if code < 0 and code != INVALID:
+            raise refusal(code)
+        meant = size_meant(data) if size == MARK_BYTES else size
+        if code != size or meant not in (size, None):
+            raise passing("another object came meanwhile")
+        return None if meant is None else data
+
     def awaited(self, key: str) -> bool:
         """Tell whether somebody has begun an object and not ended."""
         return self._native.get_size(key) == NOT_READY
@@ -64,7 +82,7 @@ class Sizes:
 
     def _meant(self, key: str) -> int | None:
         """Return the size of an object of MARK_BYTES, which may be a mark, or another by now."""
-        with self._memory.borrow(MARK_BYTES) as room:
+        with self._memory.look() as room:
             for _ in range(TRIES):
                 # Whole, so that it fails if the object is larger by now: the bytes are of a mark.
                 [code] = self._native.batch_get_into([key], [room.address], [MARK_BYTES])

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from unikv.backends.file_size import parse_size
-from unikv.backends.url import StoreUrl
+from unikv.backends.url import StoreUrl, is_host
 from unikv.errors import UrlError
 
 P2P = "P2PHANDSHAKE"
@@ -27,6 +27,8 @@ LEAST_SEGMENT = 16 << 20
 """The library lends no less."""
 
 _PLACE = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+)):(\d{1,5})\Z")
+# Of a kind that it was not built with, the library ends the process; a password goes to its log.
+_METADATA = re.compile(rf"(?:{P2P}|(?:etcd|https?)://[^@]+)\Z")
 _SECONDS = re.compile(r"\d{1,5}\Z")
 
 
@@ -44,7 +46,7 @@ class Settings(NamedTuple):
     """What a store URL says of the client."""
 
     master: Place
-    metadata: str  # may hold a password: shown only masked
+    metadata: str
     protocol: str
     device: str
     host: str | None  # of this process, as others reach it; None: as this one reaches the master
@@ -84,12 +86,16 @@ def settings_of(url: StoreUrl) -> Settings:
     segment = _bytes(url, "segment", 0)
     if 0 < segment < LEAST_SEGMENT:
         raise _wrong(url, "segment", f"none, or at least {LEAST_SEGMENT} bytes")
+    metadata = url.options.get("metadata", P2P)
+    if not _METADATA.match(metadata):
+        want = f"{P2P}, http://host:port/path or etcd://host:port, without a password"
+        raise _wrong(url, "metadata", want)
     timeout_s = _seconds(url, "timeout", None)
     if timeout_s == 0:
         raise _wrong(url, "timeout", "at least 1 second")
     return Settings(
         master,
-        url.options.get("metadata", P2P),
+        metadata,
         protocol,
         url.options.get("device", ""),
         url.options.get("host"),
@@ -107,7 +113,8 @@ def _place(text: str) -> Place | None:
     match = _PLACE.match(text)
     if match is None or not 0 < int(match[3]) < 65536:
         return None
-    return Place(match[1] or match[2], int(match[3]))
+    host = match[1] or match[2]
+    return Place(host, int(match[3])) if is_host(host) else None
 
 
 def _bytes(url: StoreUrl, name: str, default: int) -> int:
