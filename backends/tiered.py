@@ -165,8 +165,8 @@ class TieredStore:
                 tier.close()
         report = self.report()
         if left := len(report.unwritten) + report.unwritten_unnamed:
-            key, why = next(iter(report.unwritten.items()))
-            raise StoreError(f"{left} objects are in the fast tier only; {key!r}: {why}")
+            named = "".join(f"; {key!r}: {why}" for key, why in [*report.unwritten.items()][:1])
+            raise StoreError(f"{left} objects are in the fast tier only{named}")
 
     # What goes on behind
 

@@ -68,13 +68,18 @@ class Moves:
 
     def settle(self) -> None:
         """Write to the slow tier what the fast one alone holds."""
+        tally = self._pair.tally
+        unnamed = tally.unwritten_unnamed  # among what is listed now
         entries = iter(self._pair.fast.list())
-        while batch := {entry.key: False for entry in islice(entries, _BATCH)}:
+        while batch := {entry.key: entry.key in tally.unwritten for entry in islice(entries, _BATCH)}:
             with self._pair.holds.of(batch):
                 done = carry(self._pair.fast, self._pair.slow, batch)
             for carried in done:
-                if carried.fate not in ("gone", "there"):
+                if carried.fate in ("gone", "there"):
+                    tally.forget([carried.key])
+                else:
                     self._told_down(carried)
+        tally.settled(unnamed)
 
     def close(self, wait_s: float) -> None:
         """Write what waits, at most so many seconds, and move nothing more."""

@@ -37,7 +37,7 @@ class Pair:
         if not self.reads_fast:
             return self._left_alone(len(spans))
         told = try_get(self.fast, spans)
-        self._note(told)
+        self._note("get", told)
         stale = [place for place, span in enumerate(spans) if span.key in self.stale]
         if not stale:
             return told
@@ -52,6 +52,7 @@ class Pair:
         if not self.reads_fast:
             return [None] * len(keys)
         sizes, error = try_stat(self.fast, keys)
+        self.rest.note("stat", failed=error is not None and error.retryable)
         if error is not None:
             self.tally.fast_failed([error])
         return [None if key in self.stale else n for key, n in zip(keys, sizes, strict=True)]
@@ -63,7 +64,7 @@ class Pair:
         if self.rest.on:
             return self._left_alone(len(items))
         wrote = try_put(self.fast, items, replace=replace)
-        self._note(wrote)
+        self._note("put", wrote)
         for item, code in zip(items, wrote.codes, strict=True):
             if code == Outcome.OK:
                 self.stale.discard(item.key)
@@ -76,13 +77,13 @@ class Pair:
         if self.rest.on:
             self.stale.update(keys)
         elif keys:
-            codes = try_delete(self.fast, keys).codes
+            codes = self._delete_fast(keys).codes
             for key, code in zip(keys, codes, strict=True):
                 (self.stale.add if code == Outcome.FAILED else self.stale.discard)(key)
 
     def delete(self, keys: Sequence[str]) -> Outcomes:
-        """Remove from both; an item fails where one of them fails."""
-        slow, fast = try_delete(self.slow, keys), try_delete(self.fast, keys)
+        """Remove from both; an item fails where one of them fails, or is left alone."""
+        slow, fast = try_delete(self.slow, keys), self._delete_fast(keys)
         codes: list[Outcome] = []
         errors: dict[int, StoreError] = {}
         for place, key in enumerate(keys):
@@ -107,10 +108,17 @@ class Pair:
         with self.holds.free(islice(tuple(self.stale), _CLEANED)) as keys:
             self.distrust([key for key in keys if key in self.stale])
 
-    def _note(self, outcomes: Outcomes) -> None:
+    def _delete_fast(self, keys: Sequence[str]) -> Outcomes:
+        if self.rest.on:
+            return self._left_alone(len(keys))
+        gone = try_delete(self.fast, keys)
+        self._note("delete", gone)
+        return gone
+
+    def _note(self, verb: str, outcomes: Outcomes) -> None:
         errors = outcomes.errors
         dead = len(errors) == len(outcomes.codes) and all(e.retryable for e in errors.values())
-        self.rest.note(failed=dead and bool(errors))
+        self.rest.note(verb, failed=dead and bool(errors))
 
     def _left_alone(self, items: int) -> Outcomes:
         error = _LeftAloneError("the fast tier failed so often that it is left alone for a while")

@@ -22,7 +22,7 @@ class TierReport:
     unwritten: Mapping[str, str]
     """Objects that are in the fast tier only, and why; `flush` tries them again."""
     unwritten_unnamed: int
-    """More of them, whose keys are forgotten."""
+    """More of them, whose keys are forgotten until a `settle` has found all that there are."""
     lost: int
     """Objects that left the fast tier before they were written to the slow one."""
     fast_errors: int
@@ -86,8 +86,13 @@ class Tally:
             else:
                 self.unwritten_unnamed += 1
 
+    def settled(self, unnamed: int) -> None:
+        """Count no more the ``unnamed`` objects that were so before all were looked for."""
+        with self.lock:
+            self.unwritten_unnamed -= unnamed
+
     def forget(self, keys: Iterable[str]) -> None:
-        """Note that objects were removed: they need not be written any more."""
+        """Note that objects need not be written any more: removed, or found in the slow tier."""
         with self.lock:
             for key in keys:
                 self.unwritten.pop(key, None)

@@ -176,6 +176,32 @@ def test_a_dead_fast_tier_is_left_alone_for_a_while(
     assert not through.report().fast_resting
 
 
+@pytest.mark.parametrize("verb", ["get", "stat", "put", "delete"])
+def test_each_kind_of_call_finds_a_dead_fast_tier(
+    through: TieredStore, fast: Moody, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Or a match, which only asks for sizes, would wait for it each time."""
+    now = [1000.0]
+    monkeypatch.setattr(tiered_rest, "monotonic", lambda: now[0])
+    calls: dict[str, Callable[[int], object]] = {
+        "get": lambda _: read(through, "key", 0, 4),
+        "stat": lambda _: through.stat(["key"]),
+        "put": lambda n: put(through, f"key{n}", b"data"),
+        "delete": lambda n: through.delete([f"key{n}"]),
+    }
+    put(through, "key", b"data")
+    fast.broken, fast.retryable, fast.raising = {verb}, True, True
+    before = fast.calls[verb]
+    for n in range(8):
+        calls[verb](n)
+    assert fast.calls[verb] == before + 3
+    assert through.report().fast_resting
+    now[0] += 6
+    calls[verb](8)
+    assert fast.calls[verb] == before + 4
+    assert through.report().fast_resting
+
+
 # Deleting
 
 

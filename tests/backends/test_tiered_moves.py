@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.backends.tier_faults import Moody
-from unikv.backends import tiered_url
+from unikv.backends import tiered_report, tiered_url
 from unikv.backends.file import FileStore
 from unikv.backends.tiered import TieredStore, tiered
 from unikv.backends.tiered_report import TierReport
-from unikv.errors import UrlError
+from unikv.errors import StoreError, UrlError
 from unikv.registry import open_store
 from unikv.store import Item, Outcome
 from unikv.testing import content, page_key, read
@@ -175,6 +175,35 @@ def test_settle_writes_what_a_killed_process_left_in_the_fast_tier(tmp_path: Pat
     assert read(slow, "key299", 0, 299) == b"x" * 299
     store.close()
     slow.close()
+
+
+def test_settle_leaves_nothing_to_complain_of(
+    fast: Moody, slow: Moody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of objects whose keys were forgotten, nor of what another wrote meanwhile."""
+    monkeypatch.setattr(tiered_report, "NAMED", 3)
+    store = tiered(fast, slow, mode="write-back", queue_objects=0, wait_s=1)
+    keys = [f"key{n}" for n in range(10)]
+    assert store.put([Item(key, [b"new"]) for key in keys]).ok
+    slow.put([Item("key0", [b"new"]), Item("key1", [b"old"])])
+    report = store.report()
+    assert (len(report.unwritten), report.unwritten_unnamed) == (3, 7)
+    report = store.settle()
+    assert (dict(report.unwritten), report.unwritten_unnamed) == ({}, 0)
+    assert slow.held() == dict.fromkeys(keys, b"new")
+    assert store.put([Item("later", [b"x"])]).ok
+    with pytest.raises(StoreError, match="1 objects are in the fast tier only; 'later': too many"):
+        store.close()
+
+
+def test_closing_tells_how_many_are_left_though_none_can_be_named(
+    fast: Moody, slow: Moody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiered_report, "NAMED", 0)
+    store = tiered(fast, slow, mode="write-back", queue_objects=0, wait_s=1)
+    assert store.put([Item("key", [b"data"])]).ok
+    with pytest.raises(StoreError, match=r"1 objects are in the fast tier only\Z"):
+        store.close()
 
 
 # Listing
