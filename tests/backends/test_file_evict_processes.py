@@ -207,14 +207,14 @@ def put(store: FileStore, *seeds: object) -> None:
 
 
 def test_closing_leaves_no_process_no_thread_and_no_descriptor(tmp_path: Path) -> None:
-    before = descriptors()
+    before, threads = descriptors(), threading.active_count()
     for turn in range(2):
         store = FileStore(tmp_path, max_bytes=10**9)
         put(store, *range(turn, turn + 10))
         wait_until(lambda: evictors(tmp_path))
         store.close()
         assert evictors(tmp_path) == []
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
     assert descriptors() == before
 
 

@@ -200,6 +200,12 @@ def settled(side: Side) -> bool:
     return bool(arena_of(side).used == 0 and arena_of(side).quarantined == 0)
 
 
+def emptied(side: Side) -> bool:
+    """Do away with what was prefetched, of which more may still come; tell whether all is free."""
+    side.client._transfers.larder.clear()
+    return settled(side)
+
+
 def start(lab: Lab, side: Side) -> None:
     """Let a client start its I/O process and read hints, however long that takes."""
     deadline_s, side.client._deadline_s = side.client._deadline_s, 20.0

@@ -12,6 +12,7 @@ from tests.io_path.lab import (
     Lab,
     arena_of,
     damages,
+    emptied,
     make_world,
     meter,
     objects,
@@ -210,6 +211,5 @@ def test_everything_is_given_back_whatever_a_call_came_to(lab: Lab) -> None:
         else:
             assert ticket.result(10).pages <= 6
         side.client.prefetch(pages).result(10)
-    side.client._transfers.larder.clear()
-    until(lambda: settled(side))
+    until(lambda: emptied(side))
     assert side.client._transfers.turns._under_way == []

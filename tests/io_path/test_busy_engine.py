@@ -16,10 +16,10 @@ from tests.io_path.lab import (
     Lab,
     arena_of,
     damages,
+    emptied,
     make_world,
     meter,
     reuse,
-    settled,
     start,
     until,
 )
@@ -189,8 +189,7 @@ def test_no_slot_is_given_out_while_a_call_still_works_on_it(  # noqa: C901, PLR
     assert wrong == []
     assert reused == []
     until(lambda: store.places == [])
-    side.client._transfers.larder.clear()
-    until(lambda: settled(side))
+    until(lambda: emptied(side))
     assert side.client._transfers.turns._under_way == []
     assert damages(world, lab.bare()) == []
     assert meter(side, "unikv_damaged_objects_total") == 0

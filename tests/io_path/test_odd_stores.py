@@ -11,11 +11,11 @@ from tests.io_path.lab import (
     CHUNKS,
     Lab,
     alive,
+    emptied,
     io_pid,
     meter,
     patient,
     reuse,
-    settled,
     start,
     until,
     within,
@@ -56,8 +56,7 @@ def test_an_odd_store_fails_the_call_at_once_and_nothing_is_stuck(
     if call == "load":
         assert lab.world.holds(side, report.pages)
     lab.open()
-    side.client._transfers.larder.clear()
-    until(lambda: settled(side))
+    until(lambda: emptied(side))
     assert side.client._transfers.guard.crew.stuck == 0
     if call != "save":
         reuse(side, POISON)
