@@ -15,6 +15,10 @@ SMALL = 64 * 1024
 """Bytes up to which a copy that holds the GIL costs less than one that gives it away."""
 
 
+_FAR = 2**53
+"""Where no object reaches, nor every server's and proxy's numbers."""
+
+
 class Run(NamedTuple):
     """A range to ask for, and the positions of the spans that lie in it."""
 
@@ -30,17 +34,18 @@ def read_object(
 
     Return whether the server left a request unanswered.
     """
-    empty: list[int] = []
+    unasked: list[int] = []  # empty, or farther than servers take numbers: the size decides
     filled: list[int] = []
     for position in positions:
         try:
             check_key(spans[position].key)
-            (filled if span_bytes(spans[position]) else empty).append(position)
+            near = span_bytes(spans[position]) and spans[position].stop < _FAR
+            (filled if near else unasked).append(position)
         except (KeyFormatError, StoreError) as error:
             batch.fail(position, f"get {spans[position].key!r:.200}", error)
     silent = bool(filled) and _read(bucket, spans, _runs(spans, filled), batch)
-    if empty:
-        silent = _check_ends(bucket, spans, empty, batch) or silent
+    if unasked:
+        silent = _check_ends(bucket, spans, unasked, batch) or silent
     return silent
 
 
@@ -145,7 +150,7 @@ def _scatter(data: memoryview, into: Sequence[memoryview]) -> None:
 def _check_ends(
     bucket: Bucket, spans: Sequence[Span], positions: Sequence[int], batch: Batch
 ) -> bool:
-    """Note whether ranges without bytes lie in their object: S3 cannot be asked for such."""
+    """Note of ranges that S3 cannot be asked for whether they lie in their object."""
     key = spans[positions[0]].key
     try:
         size = bucket.sure_size(key)

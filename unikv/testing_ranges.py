@@ -80,6 +80,19 @@ class RangePromises:
         for (start, stop), found in zip(asked, out, strict=True):
             expect(bytes(found), data[start:stop], f"bytes {start}..{stop}")
 
+    def test_no_range_is_so_far_that_others_fail(self, store: Store, keys: Keys) -> None:
+        """A range that no number of a file system or a protocol can hold fails alone."""
+        key, gone = keys.page("far"), keys.page("gone")
+        data = content(key, 1000)
+        store.put([Item(key, [data])])
+        for start in (2**31 - 8, 2**32, 2**63 - 8, 2**63, 2**64 - 8, 2**64, 2**70):
+            out = bytearray(1000)
+            near = Span(key, 0, 1000, [memoryview(out)])
+            far = [Span(k, start, start + 16, [memoryview(bytearray(16))]) for k in (key, gone)]
+            outcomes = store.get([*far, near])
+            expect(list(outcomes.codes), [FAILED, MISS, OK], f"get from {start} on")
+            expect(bytes(out), data, f"bytes 0..1000 beside a range from {start} on")
+
     # Views
 
     def test_a_span_is_scattered_over_its_views(self, store: Store, keys: Keys) -> None:
