@@ -62,6 +62,8 @@ def item_bytes(buffers: Sequence[Buffer]) -> int:
             raise StoreError(
                 f"buffer {index} is a {type(buffer).__name__}: want bytes, bytearray or memoryview"
             ) from None
+        except ValueError:
+            raise StoreError(f"buffer {index} was released") from None
         if not view.c_contiguous:
             raise StoreError(f"buffer {index} has strides {view.strides}: want contiguous bytes")
         total += view.nbytes
@@ -80,10 +82,14 @@ def span_bytes(span: Span) -> int:
     for view in into:
         if not isinstance(view, memoryview):
             raise StoreError(f"into holds a {type(view).__name__}: want memoryviews")
+        try:
+            size = view.nbytes
+        except ValueError:
+            raise StoreError("into holds a view that was released") from None
         if view.readonly or not view.c_contiguous:
             flaw = "is read-only" if view.readonly else f"has strides {view.strides}"
-            raise StoreError(f"a view of {view.nbytes} bytes {flaw}: want writable contiguous ones")
-        total += view.nbytes
+            raise StoreError(f"a view of {size} bytes {flaw}: want writable contiguous ones")
+        total += size
     if not 0 <= start <= stop:
         raise StoreError(f"bytes {start}..{stop}: want 0 <= start <= stop")
     if total != stop - start:

@@ -69,7 +69,7 @@ def read_spans(
                     came(position)
             except (OSError, KeyFormatError) as error:
                 batch.fail(position, f"get {key!r:.200}", said_right(error))
-            except BufferError as error:
+            except (AttributeError, BufferError, TypeError, ValueError) as error:
                 batch.fail(position, f"get {key!r}: want writable contiguous views", error)
     finally:
         files.close()

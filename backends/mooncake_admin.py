@@ -1,9 +1,12 @@
 """Admin: the master's HTTP server, which lists keys and tells sizes without a lease. No client."""
 
 import json
+import math
+import socket
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from threading import Lock
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +27,34 @@ _KINDS = (
 )
 
 
+class _Socket(socket.socket):
+    """A socket whose reads end at a time, however little each of them waits for."""
+
+    until = math.inf  # `time.monotonic`
+
+    def recv_into(self, *args: Any) -> int:
+        left = self.until - monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)
+        return super().recv_into(*args)
+
+
+class _Connection(HTTPConnection):
+    """A connection that can be told until when an answer is awaited."""
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock = _Socket(fileno=self.sock.detach())
+        self.sock.settimeout(self.timeout)
+
+    def wait(self, seconds: float) -> None:
+        """Let what is sent or read from now on take at most so many seconds."""
+        if isinstance(self.sock, _Socket):
+            self.sock.settimeout(seconds)
+            self.sock.until = monotonic() + seconds
+
+
 class Admin:
     """Questions to the HTTP server at ``host:port``; safe to ask from several threads."""
 
@@ -32,7 +63,7 @@ class Admin:
         self._host = host
         self._port = port
         self._timeout_s = timeout_s
-        self._idle: list[HTTPConnection] = []
+        self._idle: list[_Connection] = []
         self._lock = Lock()
 
     def sizes(self, keys: Sequence[str]) -> dict[str, int]:
@@ -64,6 +95,7 @@ class Admin:
         try:
             response = self._request(connection, "/get_all_keys")
             while line := response.readline(1 << 16):
+                connection.wait(self._timeout_s)  # for the next one
                 yield line.decode(errors="replace").removesuffix("\n")
         except (OSError, HTTPException) as error:
             raise self._failure("/get_all_keys", error) from error
@@ -94,11 +126,13 @@ class Admin:
             return body
         raise AssertionError
 
-    def _connect(self) -> HTTPConnection:
-        return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+    def _connect(self) -> _Connection:
+        return _Connection(self._host, self._port, timeout=self._timeout_s)
 
-    def _request(self, connection: HTTPConnection, path: str) -> HTTPResponse:
+    def _request(self, connection: _Connection, path: str) -> HTTPResponse:
+        connection.wait(self._timeout_s)
         connection.request("GET", path)
+        connection.wait(self._timeout_s)  # also of one that was connected only now
         response = connection.getresponse()
         if response.status != 200:
             body = response.read(200)

@@ -58,7 +58,7 @@ class Reader:
                     and not view.readonly
                 ):
                     span_bytes(spans[position])
-            except (KeyFormatError, StoreError) as error:
+            except (KeyFormatError, StoreError, ValueError) as error:  # a view that was released
                 batch.fail(position, f"get {key!r:.200}", error)
                 continue
             (todo if start < stop and MARK_BYTES < stop < _FAR else small).append(position)

@@ -1,7 +1,6 @@
 """Catalog: how much of a sequence is stored, for schedulers. It has no pool and moves no bytes."""
 
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
@@ -9,11 +8,12 @@ from weakref import WeakSet
 
 from unikv.arena import ALIGN, Arena
 from unikv.bundle import model_layers
+from unikv.closing import Closing
 from unikv.component import Component, name_components
 from unikv.crew import Crew, ThreadWorker
 from unikv.draft import Drafter
 from unikv.errors import SpecError, StoreError, TopologyError
-from unikv.events import Teller
+from unikv.events import Listener, Teller
 from unikv.gate import Gate
 from unikv.guard import Guard
 from unikv.matching import Want, match_bundle
@@ -75,12 +75,12 @@ class Catalog:
             self._wants.append(Want(name, form, chunks, component.coverage, required))
         self.meters = Meters()
         crew = Crew(lambda _: ThreadWorker(partial(perform, store, memoryview(b""))), THREADS)
-        teller = Teller(None, self.meters)
+        teller = Teller(Listener(None), self.meters)
         self._guard = Guard(crew, Arena(ALIGN), store, self.meters, teller)
         self._deadline_s = deadline_s
         self._pid = os.getpid()
         self._gates: WeakSet[Gate] = WeakSet()  # of matches under way
-        self._close = weakref.finalize(self, _let_go, self._guard, self._gates, self._pid)
+        self._closing = Closing(self, partial(_let_go, self._guard, self._gates))
 
     def match(self, pages: Sequence[str]) -> Match:
         """Return the greatest prefix of ``pages`` that every required component can restore.
@@ -90,7 +90,7 @@ class Catalog:
             StoreError: the catalog is closed, or was made before this process was forked.
         """
         check_pages(pages)
-        if os.getpid() != self._pid or not self._close.alive:
+        if os.getpid() != self._pid or self._closing.closed:
             raise StoreError("this catalog is closed, or was made before a fork: make a new one")
         gate = Gate()
         self._gates.add(gate)
@@ -103,11 +103,10 @@ class Catalog:
 
     def close(self) -> None:
         """Let go of its threads; the store stays open. Closing twice is fine."""
-        self._close()
+        self._closing.close()
 
 
-def _let_go(guard: Guard, gates: WeakSet[Gate], pid: int) -> None:
-    if os.getpid() == pid:
-        for gate in list(gates):
-            gate.shut()
-        guard.close()
+def _let_go(guard: Guard, gates: WeakSet[Gate]) -> None:
+    for gate in list(gates):
+        gate.shut()
+    guard.close()

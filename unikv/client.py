@@ -5,7 +5,6 @@ load: page hashes → plan_read → store.get → verify → unpack → PagedCac
 """
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
@@ -23,10 +22,11 @@ from unikv.client_options import (
     check_options,
     least_staging,
 )
+from unikv.closing import Closing
 from unikv.component import Component, name_components
 from unikv.draft import Drafter
 from unikv.errors import PoolError, SpecError, StoreError
-from unikv.events import OnEvent
+from unikv.events import Listener, OnEvent
 from unikv.gate import Gate
 from unikv.io_modes import Io, open_guard
 from unikv.lane import Lane, Selection, Writers
@@ -137,14 +137,15 @@ class Client:
         self.meters = Meters()
         self._store = store
         self._deadline_s = deadline_s
-        guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, on_event)
+        self._ear = ear = Listener(on_event)
+        guard = open_guard(store, io, staging_bytes, io_threads, numa_node, self.meters, ear)
         if any(lane.pool.on_gpu for lane in self._lanes):
             guard.arena.pin()
         self._movers = Movers(MOVERS, MOST_WAITING)
         asleep = self._movers.asleep
         self._transfers = Transfers(guard, self._lanes, others, verify=verify, asleep=asleep)
         self._pid = os.getpid()
-        self._close = weakref.finalize(self, _let_go, self._transfers, self._movers, self._pid)
+        self._closing = Closing(self, partial(_let_go, self._transfers, self._movers))
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +164,7 @@ class Client:
         What is under way is cancelled, and what a store is still doing is not waited for. The
         store stays open. Closing twice is fine.
         """
-        self._close()
+        self._closing.close()
 
     def match(self, pages: Sequence[str]) -> Match:
         """Return how many leading ``pages`` this rank could load. A hint: the load decides.
@@ -370,7 +371,7 @@ class Client:
                 f"this client was made in process {self._pid}, and threads and I/O do not outlive "
                 f"a fork: make a new client in process {os.getpid()}"
             )
-        if not self._close.alive:
+        if self._closing.closed:
             raise StoreError("this client is closed")
         return self._transfers.open_call(monotonic() + self._deadline_s, gate)
 
@@ -392,7 +393,6 @@ class Client:
         return False
 
 
-def _let_go(transfers: Transfers, movers: Movers, pid: int) -> None:
-    if os.getpid() == pid:
-        movers.close()
-        transfers.close()
+def _let_go(transfers: Transfers, movers: Movers) -> None:
+    movers.close()
+    transfers.close()

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -119,11 +120,18 @@ OnEvent: TypeAlias = Callable[[Event], None]
 """Called on the thread where it happened, which waits: hand the event on and return."""
 
 
+class Listener:
+    """A callback, or none. Its client keeps it; who tells it does not, and thus keeps no client."""
+
+    def __init__(self, on_event: OnEvent | None) -> None:
+        self.on_event = on_event
+
+
 class Teller:
     """Tells events to a callback, whose errors are counted and hurt nobody."""
 
-    def __init__(self, on_event: OnEvent | None, meters: Meters) -> None:
-        self._on_event = on_event
+    def __init__(self, listener: Listener, meters: Meters) -> None:
+        self._listener = weakref.ref(listener)
         self._meters = meters
 
     def tell(self, kind: str, **fields: Value) -> None:
@@ -132,11 +140,12 @@ class Teller:
         Raises:
             ValueError: see `Event`.
         """
-        if self._on_event is None:
+        listener = self._listener()
+        if listener is None or listener.on_event is None:
             return
         event = Event(kind, time.time(), fields)
         try:
-            self._on_event(event)
+            listener.on_event(event)
         except Exception:  # noqa: BLE001 - whatever a callback raises must not stop a save or load
             self._meters.count("unikv_event_callback_failures_total")
 

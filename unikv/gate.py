@@ -1,7 +1,7 @@
 """Gate: whether a transfer may still touch its pool. It knows no pool and no ticket."""
 
 from collections.abc import Callable, Iterator
-from threading import Condition, Lock
+from threading import Condition, RLock
 from time import monotonic
 from types import TracebackType
 
@@ -17,7 +17,7 @@ class Gate:
     """Open until `shut`. What touches a pool does so between enter and exit."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may shut it in the thread that is inside
         self._callbacks: list[Callable[[], None]] = []
         self.closed = False
 
@@ -43,7 +43,7 @@ class Gate:
             raise Shut
 
     def shut(self) -> None:
-        """Shut it for good; waits for who is inside."""
+        """Shut it for good; waits for who is inside, but for a frame that it interrupted."""
         with self._lock:
             self.closed = True
         for callback in self._callbacks:

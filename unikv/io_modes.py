@@ -6,7 +6,7 @@ from typing import TypeAlias
 from unikv.arena import Arena
 from unikv.crew import Crew, ThreadWorker
 from unikv.errors import SpecError
-from unikv.events import OnEvent, Teller
+from unikv.events import Listener, Teller
 from unikv.guard import Guard
 from unikv.io_host import IoHost
 from unikv.meters import Meters
@@ -24,7 +24,7 @@ def open_guard(
     threads: int,
     numa_node: int | None,
     meters: Meters,
-    on_event: OnEvent | None,
+    listener: Listener,
 ) -> Guard:
     """Return a store behind deadlines, with an arena of its own.
 
@@ -32,7 +32,7 @@ def open_guard(
         SpecError: an ``io`` that is none, or that the store cannot be used with.
         PoolError: there is not so much memory.
     """
-    teller = Teller(on_event, meters)
+    teller = Teller(listener, meters)
     if io == "threads":
         if numa_node is not None:
             raise SpecError("numa_node with io='threads': want io='process', which shares memory")

@@ -5,7 +5,7 @@ It holds what nobody has asked for yet: where room is wanted for a save or a loa
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from threading import Lock
+from threading import RLock
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -31,7 +31,7 @@ class Larder:
     """Prefetched, verified pages by component and namespace; the oldest goes first."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may clear it amid any of these calls
         self._pages: OrderedDict[tuple[str, str], tuple[Shelf, int, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -71,9 +71,8 @@ class Larder:
             if first is None or (stale_only and monotonic() - first[2] < KEEP_S):
                 return False
             slot = first[0].slot
-            gone = [key for key, entry in self._pages.items() if entry[0].slot is slot]
-            for key in gone:
-                del self._pages[key]
+            keys = [key for key, entry in self._pages.items() if entry[0].slot is slot]
+            gone = [key for key in keys if self._pages.pop(key, None) is not None]
         for _ in gone:
             slot.release()
         return True

@@ -1,6 +1,6 @@
 """Lookout: asks a silent store for something small, now and then. It knows no call."""
 
-from threading import Lock
+from threading import RLock
 from time import monotonic
 
 from unikv.breaker import Breaker
@@ -24,7 +24,7 @@ class Lookout:
     def __init__(self, crew: Crew, breaker: Breaker) -> None:
         self._crew = crew
         self._breaker = breaker
-        self._busy = Lock()
+        self._busy = RLock()  # a signal handler may close it in the thread that waits
         self._worker: Worker | None = None  # under way
         self._begun = 0.0
 

@@ -44,7 +44,7 @@ def expect_error(word: str, what: str) -> Iterator[None]:
     except StoreError as error:
         if word not in str(error):
             raise AssertionError(
-                f"{what}: want {word!r} in the error, it says {str(error)!r:.300}"
+                f"{what}: want {word!r} in the error, it says {str(error)!r:.200}"
             ) from error
     else:
         raise AssertionError(f"{what}: want a StoreError, nothing was raised")
@@ -54,7 +54,8 @@ def shown(value: object) -> str:
     """Return a value for a message: short, and bytes by their length and how they begin."""
     if isinstance(value, bytes | bytearray) and len(value) > 24:
         return f"{len(value)} bytes {bytes(value[:12]).hex()}...{bytes(value[-4:]).hex()}"
-    return _SHORT.repr(value)
+    text = _SHORT.repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def each(**values: Sequence[object]) -> Callable[[_Promise], _Promise]:

@@ -25,6 +25,7 @@ FORK_WAIT_S = 20.0
 """How long a forked child may take to answer or refuse."""
 
 SIZE = 10_007
+_others: "set[subprocess.Popen[str]]" = set()
 _PROGRAM = "from unikv.testing_elsewhere import main; main()"
 
 
@@ -97,15 +98,29 @@ def _run(opener: Opener, task: str, keys: list[str]) -> str:
         env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,
     ) as process:
+        _others.add(process)
         try:
             out, err = process.communicate(json.dumps(job), WAIT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # its children hold our ends of the pipes
+            _kill(process)
             return f"no answer after {WAIT_S:g} s"
+        finally:
+            _others.discard(process)
     if process.returncode:
         last = err.strip().splitlines()[-1:] or ["nothing on standard error"]
         return f"exit status {process.returncode}: {last[0][:300]}"
     return out.strip()
+
+
+def end_others() -> None:
+    """End the interpreters that still carry out a task, for a process that ends meanwhile."""
+    for process in _others.copy():
+        with suppress(ProcessLookupError):
+            _kill(process)
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    os.killpg(process.pid, signal.SIGKILL)  # its children hold our ends of the pipes
 
 
 def main() -> None:

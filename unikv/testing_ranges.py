@@ -128,8 +128,12 @@ class RangePromises:
         expect_true(store.get([fitting]).ok, "get into views that fit fails")
         expect(bytes(out), data + b"\xee" * 28, "bytes")
         wrong = [[view[:64], view[64:]], [view[:64], view[64:96]], [view], [view[:99]], []]
-        outcomes = store.get([Span(key, 0, 100, into) for into in wrong])
-        expect(list(outcomes.codes), [FAILED] * len(wrong), "get into views that do not fit")
+        released = memoryview(bytearray(100))
+        released.release()
+        read_only: list[memoryview] = [memoryview(bytes(100)), bytes(100)]  # type: ignore[list-item]
+        wrong += [[released], *([one] for one in read_only)]
+        outcomes = store.get([*(Span(key, 0, 100, into) for into in wrong), fitting])
+        expect(list(outcomes.codes), [FAILED] * len(wrong) + [OK], "get into views that do not fit")
         expect(bytes(out[100:]), b"\xee" * 28, "bytes behind the object")
 
     def test_a_view_that_cannot_be_filled_fails_alone(self, store: Store, keys: Keys) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from threading import Condition, Event, Lock
+from threading import Condition, RLock
 from time import monotonic
 from typing import Generic, TypeVar
 
 from unikv.errors import PoolError, StoreError
 from unikv.gate import Gate, Shut
 from unikv.guard import Pending
+from unikv.latch import Latch
 from unikv.reports import LoadReport, PrefetchReport, SaveReport
 
 _Report = TypeVar("_Report")
@@ -20,8 +21,8 @@ class Ticket(Generic[_Report]):
     def __init__(self) -> None:
         self.gate = Gate()
         self.begun = monotonic()
-        self._ended = Event()
-        self._first = Lock()
+        self._ended = Latch()
+        self._first = RLock()
         self._report: _Report | None = None
         self._error: BaseException | None = None
 
@@ -75,7 +76,7 @@ class SaveTicket(Ticket[SaveReport]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._free = Event()
+        self._free = Latch()
         self._last: Sequence[Pending] | None = None
 
     def done(self) -> bool:

@@ -1,15 +1,17 @@
 """MooncakeStore's questions to the master's HTTP server: what it answers wrong, and no leases."""
 
 import json
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.io_path.lab import within
 from tests.servers.mooncake_cluster import MIB, free_port, running
 from tests.servers.mooncake_fake import FakeNative, fake_store
 from unikv.backends.mooncake_admin import KEYS_A_QUESTION, Admin
@@ -49,6 +51,52 @@ def server(answers: dict[str, bytes | int]) -> Iterator[int]:
         yield http.server_port
         release.set()
         http.shutdown()
+        thread.join()
+
+
+def _drip() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+    while True:
+        time.sleep(0.05)
+        yield b"x"
+
+
+def _drip_head() -> Iterator[bytes]:
+    while True:
+        time.sleep(0.05)
+        yield b"H"
+
+
+def _continue() -> Iterator[bytes]:
+    while True:
+        yield b"HTTP/1.1 100 Continue\r\n\r\n" * 100
+
+
+def _headers() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n"
+    while True:
+        yield b"X-A: aaaa\r\n"
+
+
+@pytest.mark.parametrize("pieces", [_drip, _drip_head, _continue, _headers])
+@pytest.mark.parametrize("call", ["sizes", "names"])
+def test_an_answer_that_never_ends_is_given_up(
+    pieces: Callable[[], Iterator[bytes]], call: str
+) -> None:
+    def serve() -> None:
+        plug, _ = listener.accept()
+        with plug, suppress(OSError):
+            plug.recv(4096)
+            for piece in pieces():
+                plug.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        admin = Admin("127.0.0.1", listener.getsockname()[1], 0.4)
+        with within(0.5), pytest.raises(StoreError, match="HTTP server"):
+            next(admin.names()) if call == "names" else admin.sizes(["key"])
+        admin.close()
         thread.join()
 
 

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from unikv.events import KINDS, LONGEST, Event, Teller, Value, log_events
+from unikv.events import KINDS, LONGEST, Event, Listener, Teller, Value, log_events
 from unikv.meters import Meters
 
 
@@ -22,7 +22,8 @@ def failures(meters: Meters) -> float:
 
 def test_a_callback_gets_what_was_told() -> None:
     heard: list[Event] = []
-    teller = Teller(heard.append, Meters())
+    ear = Listener(heard.append)
+    teller = Teller(ear, Meters())
     teller.tell("save_dropped", pages=3, reason="the arena is full")
     [event] = heard
     assert event.kind == "save_dropped"
@@ -30,8 +31,13 @@ def test_a_callback_gets_what_was_told() -> None:
     assert event.at > 1.7e9
 
 
-def test_nobody_need_listen() -> None:
-    Teller(None, Meters()).tell("save_dropped", pages=3, reason="the arena is full")
+@pytest.mark.parametrize("gone", [False, True])
+def test_nobody_need_listen(*, gone: bool) -> None:
+    ears = [Listener(None)]
+    teller = Teller(ears[0], Meters())
+    if gone:
+        ears.clear()
+    teller.tell("save_dropped", pages=3, reason="the arena is full")
 
 
 def test_a_callback_that_raises_is_counted_and_hurts_nobody(
@@ -42,7 +48,8 @@ def test_a_callback_that_raises_is_counted_and_hurts_nobody(
     def raises(event: Event) -> None:
         raise RuntimeError(event.kind)
 
-    teller = Teller(raises, meters)
+    ear = Listener(raises)
+    teller = Teller(ear, meters)
     for _ in range(3):
         teller.tell("healed", key="k", objects=1)
     assert failures(meters) == 3
@@ -56,7 +63,8 @@ def test_a_callback_that_tells_again_ends() -> None:
     def again(event: Event) -> None:
         teller.tell(event.kind, **event.fields)
 
-    teller = Teller(again, meters)
+    ear = Listener(again)
+    teller = Teller(ear, meters)
     teller.tell("healed", key="k", objects=1)
     assert failures(meters) >= 1
 
@@ -65,8 +73,9 @@ def test_an_interrupt_is_no_failure_of_a_callback() -> None:
     def interrupted(_: Event) -> None:
         raise KeyboardInterrupt
 
+    ear = Listener(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Teller(interrupted, Meters()).tell("healed", key="k", objects=1)
+        Teller(ear, Meters()).tell("healed", key="k", objects=1)
 
 
 @pytest.mark.parametrize(
