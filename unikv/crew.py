@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Protocol, TypeAlias
 
 from unikv.arena import Slot
+from unikv.errors import StoreError
 from unikv.orders import Answer, Order, refuse
 from unikv.performing import Perform
 
@@ -160,9 +161,11 @@ class Crew:
             self._count += 1
         try:
             return self._hire(max(0.0, until - monotonic()))
-        except BaseException:
+        except BaseException as error:
             with self._change:
                 self._count -= 1
+            if isinstance(error, RuntimeError):  # a limit of threads or processes
+                raise StoreError(f"no I/O thread: {error}") from error
             raise
 
     def give(self, worker: Worker) -> None:

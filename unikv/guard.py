@@ -20,6 +20,9 @@ from unikv.meters import Meters
 from unikv.orders import Answer, Order, Peek, Post, Read, Stat, Write, cause_of, refuse
 from unikv.store import Store
 
+MOST_LOST = 3
+"""New workers that an order may lose, beside all that died while they were idle."""
+
 _VERBS = {Read: "get", Peek: "get", Write: "put", Post: "put", Stat: "stat"}
 
 
@@ -99,7 +102,7 @@ class Guard:
         Raises:
             StoreError: a worker could not be hired.
         """
-        while True:
+        for _ in range(self.crew.most + MOST_LOST):
             worker = self.crew.take(deadline - monotonic())
             if worker is None:
                 return None
@@ -116,8 +119,7 @@ class Guard:
             if slot is not None:
                 slot.release()
             self.crew.give(worker)  # its process had died while it was idle: it began nothing
-            if monotonic() >= deadline:
-                return None
+        raise StoreError(f"{MOST_LOST} new I/O workers were lost at once")
 
     def ended(self, order: Order, answer: Answer, begun: float, *, lost: bool) -> None:
         """Note what became of an order that was answered, or ``lost`` with its process."""

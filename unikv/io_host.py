@@ -103,8 +103,8 @@ class ProcessWorker:
 
     def close(self) -> None:
         """Let its thread end."""
-        # A socket that the other end closed says that every thread of the process is gone, and so
-        # is its I/O; one that took no message in time has not begun the order.
+        # A socket that the other end closed says that its thread is out of the store, or that all
+        # of the process is gone; one that took no message in time has not begun the order.
         self.lost = True
         self._link.close()
         self._words = memoryview(b"")
@@ -239,7 +239,10 @@ class IoHost:
                 _see_end(self._starter)
                 self._starter = None
         self._control.settimeout(max(0.001, until - monotonic()))  # it may be stopped
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # no descriptors: that says nothing of the process
+            raise StoreError(f"no worker of the I/O process: {error.strerror}") from error
         with theirs:
             number = self._numbers % (PAGE // 8)
             self._words[number] = 0

@@ -46,6 +46,8 @@ class Visit:
     def receive(self) -> tuple[Message, list[int]] | None:
         """Return the next message and its descriptors, None if more of it is still to come.
 
+        A worker's descriptor may be missing, where this process has none left to take it by.
+
         Raises:
             OSError: it has closed, or is no client.
             ValueError: what it said is no JSON.
@@ -61,7 +63,7 @@ class Visit:
                 raise ConnectionResetError("the client has closed, or is none")
             self._bytes += data
         message: Message = json.loads(self._bytes[_LENGTH.size :])
-        if len(self._fds) != wanted:
+        if len(self._fds) != wanted and self.guest is None:
             raise ConnectionResetError(f"{len(self._fds)} descriptors: want {wanted}")
         fds, self._fds = self._fds, []
         self._bytes.clear()
@@ -176,7 +178,7 @@ class House:
             message, fds = said
             if visit.guest is None:
                 visit.guest = Guest(visit.control, message, fds)
-            else:
+            elif fds:  # else the kernel has closed it, and the client sees the end of it
                 end = socket.socket(fileno=fds[0])  # which is closed with whoever says no number
                 visit.guest.hire(int(message[0]), end)
         except Exception:  # noqa: BLE001 - whatever a stranger may say hurts nobody else

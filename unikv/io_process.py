@@ -73,14 +73,21 @@ class Guest:
         self._end_one()
 
     def hire(self, number: int, end: socket.socket) -> None:
-        """Serve one worker of the client."""
+        """Serve one worker of the client; where no thread can be started, close its socket."""
         name = f"worker-{number}"
         thread = Thread(target=self._serve, args=(number, end), name=name, daemon=True)
         with self._lock:
             self._ends.append(end)
-            self._threads.append(thread)
             self._left += 1
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the client sees the end of it; its other workers go on
+            with self._lock:
+                self._ends.remove(end)
+            end.close()
+            self._end_one()
+        else:
+            self._threads.append(thread)
 
     def leave(self) -> None:
         """The client is gone: end its threads; the store is closed behind the last one.
@@ -89,9 +96,12 @@ class Guest:
         """
         with self._lock:
             ends = list(self._ends)
-        for end in ends:  # a fork of the client may still hold the others
+        # A fork of the client may still hold the others. Only what they send is cut off: should
+        # the client live, the end of a socket is what tells it that a thread is out of its store,
+        # and that nothing more can be written where its order reads to.
+        for end in ends:
             with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RD)
         self._control.close()
         self._end_one()
         until = monotonic() + ENDING_S

@@ -29,13 +29,16 @@ class Movers:
         self._most = most
 
     def submit(self, job: _Job) -> bool:
-        """Have a job carried out; return False where too many wait already."""
+        """Have a job carried out; return False where too many wait, or nobody is there to do it."""
         shop = self._shop
         with shop.change:
             if shop.closed or len(shop.jobs) >= self._most:
                 return False
             shop.jobs.append(job)
             shop.wake()
+            if not shop.started:
+                shop.jobs.remove(job)
+                return False
         return True
 
     @contextmanager
@@ -77,7 +80,10 @@ class _Shop:
             self.change.notify()
         elif self.started < min(self.allowed, MOST_THREADS):
             self.started += 1
-            Thread(target=self.serve, name="unikv-mover", daemon=True).start()
+            try:
+                Thread(target=self.serve, name="unikv-mover", daemon=True).start()
+            except RuntimeError:  # a limit of threads: whoever works already does these jobs, too
+                self.started -= 1
 
     def serve(self) -> None:
         """Carry out jobs until there are more threads than are allowed, or no more jobs come."""

@@ -34,7 +34,7 @@ Packed: TypeAlias = Callable[[Sequence[Pending]], None]
 ARENA_FULL = "the arena is full"
 SLOTS_BUSY = "another call had not left the same slots before the deadline"
 NOT_AFTER = "what the call was to come after has not happened before the deadline"
-TOO_MANY = "too many calls wait already"
+TOO_MANY = "too many calls wait already, or no thread can be started"
 
 
 def _at_once() -> bool:
