@@ -93,6 +93,7 @@ class Arena:
         if shared:
             self.fd, view = reserve(self.size, numa_node=numa_node)
             self._close_fd = weakref.finalize(self, os.close, self.fd)
+            self._close_fd.atexit = False  # the kernel's, once nobody uses it any more
         else:
             view = reserve_private(self.size)
         self.memory = memoryview(view)
@@ -150,8 +151,9 @@ class Arena:
                 f"CUDA cannot register an arena of {self.size} bytes (error {code}): want less "
                 "(staging_bytes=), or a larger limit of locked memory"
             )
-        # Before the memory itself goes: this holds on to it.
-        weakref.finalize(self, _unpin, runtime.cudaHostUnregister, address, self._view)
+        # Before the memory itself goes: this holds on to it. Not at exit, amid what is under way.
+        last = weakref.finalize(self, _unpin, runtime.cudaHostUnregister, address, self._view)
+        last.atexit = False
 
     def take(self, least: int, most: int) -> Slot | None:
         """Return a slot of at most ``most`` bytes, as large as a gap allows; None below ``least``.

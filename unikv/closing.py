@@ -1,9 +1,14 @@
 """Closing: ends what a client has, once, whoever asks for it. It knows no client."""
 
+import atexit
 import os
+import threading
 import weakref
 from collections.abc import Callable
-from threading import Thread, main_thread
+from time import monotonic
+
+LEAVING_S = 1.0
+"""Seconds that an interpreter which exits waits for threads of ours to come to their end."""
 
 
 class Closing:
@@ -18,6 +23,8 @@ class Closing:
         self._let_go = let_go
         self._pid = os.getpid()
         self._forgotten = weakref.finalize(owner, _elsewhere, let_go, self._pid)
+        self._forgotten.atexit = False
+        _open.add(self)
 
     @property
     def closed(self) -> bool:
@@ -31,13 +38,27 @@ class Closing:
 
 
 def _elsewhere(let_go: Callable[[], None], pid: int) -> None:
-    """Let go in another thread, but as the interpreter exits.
+    """Let go in another thread.
 
     The collector strikes amid any step, also where this thread holds a lock that is wanted.
     """
-    if os.getpid() != pid:
-        return
-    if main_thread().is_alive():
-        Thread(target=let_go, name="unikv-closing", daemon=True).start()
-    else:
-        let_go()
+    if os.getpid() == pid:
+        threading.Thread(target=let_go, name="unikv-closing", daemon=True).start()
+
+
+_open: weakref.WeakSet[Closing] = weakref.WeakSet()  # in this process: an exit is the process's
+
+
+@atexit.register
+def _leave() -> None:
+    """Close what is open, and wait a moment for threads that are in code of C++ or Rust.
+
+    Before 3.14 a thread that comes back from there to an interpreter that is gone is unwound, which
+    such code answers by ending the process with SIGABRT.
+    """
+    for closing in list(_open):
+        closing.close()
+    until = monotonic() + LEAVING_S
+    for thread in threading.enumerate():
+        if thread.name.startswith("unikv-") and thread is not threading.current_thread():
+            thread.join(max(0.0, until - monotonic()))

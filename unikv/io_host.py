@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -144,6 +145,7 @@ class IoHost:
         self._words = memoryview(view).cast("Q")
         self._workers: WeakSet[ProcessWorker] = WeakSet()
         self._starts: list[float] = []
+        self._news: deque[tuple[str, dict[str, int]]] = deque()  # that nobody was told of yet
         self._restarts = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._starter: subprocess.Popen[bytes] | None = None  # of the host's; it ends at once
@@ -155,6 +157,7 @@ class IoHost:
         self._closed = False
         try:
             self._start(monotonic() + START_S)
+            self._tell_news()
         except BaseException:
             self.close()
             raise
@@ -186,6 +189,7 @@ class IoHost:
             hired.set_result(self._hire_by(until))
         except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
             hired.set_exception(error)
+        self._tell_news()
 
     def _hire_by(self, until: float) -> ProcessWorker:
         if not self._lock.acquire(timeout=max(0.0, until - monotonic())):
@@ -276,7 +280,7 @@ class IoHost:
         if self._restarts:
             self._meters.count("unikv_io_process_restarts_total")
         pid = self._process.pid if self._process is not None else 0
-        self._teller.tell("io_process_started", pid=pid, restarts=self._restarts)
+        self._news.append(("io_process_started", {"pid": pid, "restarts": self._restarts}))
 
     def _greet(self, until: float) -> None:
         if self._path is None:
@@ -301,7 +305,14 @@ class IoHost:
         process = self._process
         self._end()
         pid, code = (process.pid, process.returncode) if process is not None else (0, 0)
-        self._teller.tell("io_process_died", pid=pid, exit_code=code, tickets=tickets)
+        fields = {"pid": pid, "exit_code": code, "tickets": tickets}
+        self._news.append(("io_process_died", fields))
+
+    def _tell_news(self) -> None:
+        """Tell what happened, with no lock held: who hears it may call the client, or close it."""
+        while self._news:
+            kind, fields = self._news.popleft()
+            self._teller.tell(kind, **fields)
 
     def _end(self) -> None:
         if self._control is not None:

@@ -1,12 +1,16 @@
 """Who forgets a client closes it, wherever the collector or a signal strikes: nothing hangs."""
 
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +25,7 @@ from tests.io_path.lab import (
     start,
     unchanged,
     until,
+    within,
 )
 from tests.io_path.test_callers import interrupted
 from unikv import Catalog, Client
@@ -183,3 +188,71 @@ def test_a_latch_is_waited_for_and_set_by_whoever_waits() -> None:
         assert latch.is_set()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("does", ["close", "call", "raise"])
+def test_who_hears_of_the_death_of_an_io_process_may_use_the_client(
+    tmp_path: Path, does: str
+) -> None:
+    lab = Lab(tmp_path, "process")
+    lab.fill()
+    heard: list[str] = []
+
+    def hear(event: Event) -> None:
+        if len(heard) < 3:
+            heard.append(event.kind)
+        if event.kind == "io_process_died":
+            match does:
+                case "close":
+                    side.client.close()
+                case "call":
+                    side.client.match(lab.world.pages)
+                case _:
+                    raise RuntimeError(does)
+
+    side = lab.side(lab.store(), on_event=hear)
+    start(lab, side)
+    pid = io_pid(side)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid))
+    side.client._deadline_s = 5.0
+    with within(3), suppress(StoreError):
+        assert side.client.load(lab.world.pages, side.slots).pages in (0, 6)
+    until(lambda: heard == ["io_process_started", "io_process_died", "io_process_started"])
+    if does != "close":
+        until(lambda: side.client.load(lab.world.pages, side.slots).pages == 6)
+    with within(2):
+        side.client.close()
+    lab.close()
+
+
+PROGRAM = """
+import sys, time, torch
+from unikv import *
+how, root, delay = sys.argv[1], sys.argv[2], float(sys.argv[3])
+spec = KVSpec.mha(layers=16, kv_heads=8, head_dim=128, dtype="bfloat16", page_tokens=16)
+namespace = Namespace(spec=spec, weights="unversioned", model="toy", rope="none")
+parts = [[torch.zeros(512, 8, 128).bfloat16() for _ in range(16)] for _ in range(2)]
+pages, slots = page_hashes(list(range(512)), 16), torch.arange(512).view(32, 16)
+store, pool = open_store(f"file://{root}"), PagedCache.slots(*parts)
+client = Client(store, namespace, Topology().rank(), pool)
+if how == "fill":
+    sys.exit(not client.save(pages, slots).ok)
+tickets = [client.load_async(pages, slots, stream=how == "stream") for _ in range(4)]
+time.sleep(delay)
+if how == "close":
+    client.close()
+"""
+
+
+@pytest.mark.parametrize("how", ["leave", "stream", "close"])
+def test_a_program_that_ends_amid_loads_ends_well(tmp_path: Path, how: str) -> None:
+    """Daemon threads that come back to no interpreter would end it with SIGABRT."""
+
+    def run(how: str, delay: float) -> int:
+        command = [sys.executable, "-c", PROGRAM, how, str(tmp_path), str(delay)]
+        return subprocess.run(command, check=False, timeout=60, env=env).returncode
+
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert run("fill", 0) == 0
+    assert [run(how, delay) for delay in (0, 0.01, 0.02, 0.04)] == [0] * 4
