@@ -15,7 +15,7 @@ from unikv.errors import StoreError
 from unikv.geometry import Interval
 from unikv.objects import Damage, ObjectFormat
 from unikv.orders import Bad, Read, ReadDone, ReadPart
-from unikv.persisting import again, counted, outage_of, persist
+from unikv.persisting import again, judged, outage_of, persist
 from unikv.planner import Plan
 from unikv.store import UNKNOWN_SIZE, Outcome, Outcomes, Span, Store, find_in_turn
 
@@ -86,7 +86,7 @@ def _get(
     in_turn = find_in_turn(store, "get")
     if in_turn is None or not any(audits):
         outcomes = store.get(every)
-        counted(outcomes.codes, every)
+        judged(outcomes, every)
         first = 0
         for spans, audit in zip(batches, audits, strict=True):
             if audit is not None:
@@ -100,7 +100,7 @@ def _get(
     errors: dict[int, StoreError] = {}
     for spans, audit in zip(batches, audits, strict=True):
         some = store.get(spans) if audit is None else in_turn(spans, audit.listener())
-        counted(some.codes, spans)
+        judged(some, spans)
         errors.update((len(codes) + at, error) for at, error in some.errors.items())
         codes += some.codes
     return Outcomes(codes, errors)

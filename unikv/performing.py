@@ -27,7 +27,7 @@ from unikv.orders import (
     WriteDone,
     refuse,
 )
-from unikv.persisting import again, counted, outage_of, persist
+from unikv.persisting import again, outage_of, persist, sized
 from unikv.store import Item, Outcome, Outcomes, Span, Store, find_in_turn
 
 Perform: TypeAlias = Callable[[Order, float], Answer]
@@ -45,7 +45,7 @@ def perform(store: Store, memory: memoryview, order: Order, until: float) -> Ans
             case Write():
                 return _write(store, memory, order, until)
             case Stat(keys, wanted):
-                sizes = counted(store.stat(keys), keys)
+                sizes = sized(store.stat(keys), keys)
                 if wanted and (refresh := getattr(store, "refresh", None)):
                     refresh([k for k, size in zip(keys, sizes, strict=True) if size is not None])
                 return StatDone(sizes)

@@ -3,10 +3,11 @@
 import random
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
+from types import NoneType
 from typing import TypeVar
 
 from unikv.errors import StoreError
-from unikv.store import Item, Outcomes, Span
+from unikv.store import Item, Outcome, Outcomes, Span
 
 MOST_TRIES = 3
 """How often an item is tried whose failure may pass, the first time counted."""
@@ -38,7 +39,7 @@ def again(
     ``took`` is how long that was, in seconds. A try that would last behind ``until`` is not made:
     nobody would hear what went wrong.
     """
-    counted(outcomes.codes, batch)
+    judged(outcomes, batch)
     pause, tries = FIRST_PAUSE_S, 1
     while tries < MOST_TRIES and outcomes.errors:
         again = [n for n, error in outcomes.errors.items() if error.retryable]
@@ -47,7 +48,7 @@ def again(
             break
         sleep(wait)
         pause, tries, begun = pause * 4, tries + 1, monotonic()
-        news = call([batch[n] for n in again])
+        news = judged(call([batch[n] for n in again]), again)
         took = monotonic() - begun
         codes, errors = list(outcomes.codes), dict(outcomes.errors)
         for i, n in enumerate(again):
@@ -64,6 +65,34 @@ def counted(answers: Sequence[_Answer], asked: Sequence[object]) -> Sequence[_An
     if len(answers) != len(asked):
         raise StoreError(f"the store gave {len(answers)} answers to {len(asked)} questions")
     return answers
+
+
+def judged(outcomes: Outcomes, asked: Sequence[object]) -> Outcomes:
+    """Return a store's outcomes, one known code for each item: no other counts as stored or read.
+
+    Raises:
+        StoreError: it gave something else.
+    """
+    codes = counted(outcomes.codes, asked)
+    try:
+        known = not codes or (min(codes) >= 0 and max(codes) <= Outcome.FAILED)
+    except TypeError:
+        known = False
+    if not known:
+        raise StoreError(f"the store gave codes that are no outcomes: {codes!r:.80}")
+    return outcomes
+
+
+def sized(sizes: Sequence[int | None], keys: Sequence[str]) -> Sequence[int | None]:
+    """Return a store's sizes of objects, one for each key.
+
+    Raises:
+        StoreError: it gave something else.
+    """
+    for kind in set(map(type, counted(sizes, keys))) - {int, NoneType}:
+        if not issubclass(kind, int):
+            raise StoreError(f"the store gave a size that is a {kind.__name__}")
+    return sizes
 
 
 def outage_of(outcomes: Outcomes) -> bool:

@@ -45,7 +45,8 @@ ERRORS: dict[str, BaseException] = {
     "OSError": OSError(5, "Input/output error"),
     "AssertionError": AssertionError(),
 }
-ANSWERS = ("None", "too few", "foreign numbers")
+CODES: dict[str, Any] = {"code 99": 99, "code -1": -1, "no code": None, "code text": "OK"}
+ANSWERS = ("None", "too few", "foreign numbers", "texts", *CODES)
 ODD = [*ERRORS, *ANSWERS]
 
 
@@ -61,7 +62,7 @@ class Odd:
     @classmethod
     def wrap(cls, lab: Lab, how: str) -> Store:
         """Open the lab's store."""
-        return cls(lab.url, how, lab.gate())  # type: ignore[return-value]  # on purpose
+        return cls(lab.url, how, lab.gate())
 
     @property
     def opener(self) -> Opener:
@@ -79,17 +80,33 @@ class Odd:
     def close(self) -> None:
         self._store.close()
 
+    def delete(self, keys: Sequence[str]) -> Any:
+        return self._spoil(self._store.delete(keys))
+
+    def list(self, prefix: str = "") -> Any:
+        return self._store.list(prefix)
+
     def _spoil(self, answer: Any) -> Any:
         if not self._gate.exists():
             return answer
         if self._how in ERRORS:
             raise ERRORS[self._how]
-        if self._how == "None":
-            return None
-        if self._how == "too few":
-            if isinstance(answer, Outcomes):
-                return Outcomes(list(answer.codes)[:-1], answer.errors)
-            return list(answer)[:-1]
         if isinstance(answer, Outcomes):
-            return Outcomes([Integer(code) for code in answer.codes], answer.errors)  # type: ignore[misc]
-        return [Number() if size is None else Integer(size) for size in answer]
+            return _outcomes(self._how, answer)
+        answers: dict[str, Any] = {
+            "None": None,
+            "texts": ["x"] * len(answer),
+            "too few": [*answer][:-1],
+            "foreign numbers": [Number() if size is None else Integer(size) for size in answer],
+        }
+        return answers.get(self._how, answer)
+
+
+def _outcomes(how: str, answer: Outcomes) -> Any:
+    codes: dict[str, list[Any]] = {
+        "texts": ["x"] * len(answer.codes),
+        "too few": [*answer.codes][:-1],
+        "foreign numbers": [Integer(code) for code in answer.codes],
+        **{name: [code] * len(answer.codes) for name, code in CODES.items()},
+    }
+    return None if how == "None" else Outcomes(codes[how], answer.errors)

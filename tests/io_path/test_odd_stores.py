@@ -20,14 +20,18 @@ from tests.io_path.lab import (
     until,
     within,
 )
-from tests.io_path.odd import ODD, Odd
+from tests.io_path.odd import CODES, ODD, Odd
 from unikv import open_store
 from unikv.errors import SpecError
 from unikv.testing_faults import Rule
 
 CASES = [
     *(("threads", how, call) for how in ODD for call in ("load", "save")),
-    *(("threads", how, call) for how in ("Panic", "too few") for call in ("match", "prefetch")),
+    *(
+        ("threads", how, call)
+        for how in ("Panic", "too few", "texts")
+        for call in ("match", "prefetch")
+    ),
     *(pytest.param("process", how, "load", marks=pytest.mark.slow) for how in ODD),
     ("process", "foreign numbers", "save"),
     ("process", "Panic", "save"),
@@ -62,6 +66,18 @@ def test_an_odd_store_fails_the_call_at_once_and_nothing_is_stuck(
         reuse(side, POISON)
     until(lambda: side.client.load(pages, slots).pages == 6, 7)
     assert lab.world.holds(side, 6)
+
+
+@pytest.mark.parametrize("how", CODES)
+def test_a_code_that_is_no_outcome_counts_as_nothing_stored(threads_lab: Lab, how: str) -> None:
+    lab = threads_lab
+    side = lab.side(Odd.wrap(lab, how), filled=True, deadline_s=5)
+    lab.shut()
+    report = side.client.save(lab.world.pages, side.slots)
+    assert (report.stored, report.existed, report.ok) == (0, 0, False)
+    assert "no outcomes" in report.failed[0].reason
+    lab.open()
+    assert side.client.save(lab.world.pages, side.slots).ok
 
 
 def test_an_odd_error_is_told_in_the_report(lab: Lab) -> None:
