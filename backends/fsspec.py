@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from unikv.backends.batch import Batch, raise_outage, span_bytes
 from unikv.backends.file_names import folder_of
-from unikv.backends.fsspec_calls import FsspecCalls
+from unikv.backends.fsspec_calls import FsspecCalls, is_silence
 from unikv.backends.fsspec_errors import explain_error
 from unikv.backends.fsspec_list import flat_entries, foldered_entries
 from unikv.backends.fsspec_place import FsspecPlace, open_place
@@ -86,7 +86,9 @@ class FsspecStore:
         for position, key in enumerate(keys):
             with suppress(KeyFormatError, StoreError):  # of this key alone
                 paths[position] = self._path(key)
-        found = self._spread(lambda at: self._size(keys[at], paths[at]), list(paths))
+        found = self._spread(
+            "stat", list(paths), lambda at: keys[at], lambda at: self._calls.size(paths[at])
+        )
         errors = [size for size in found if isinstance(size, StoreError)]
         raise_outage(len(found), errors)
         for position, size in zip(paths, found, strict=True):
@@ -133,24 +135,23 @@ class FsspecStore:
     # One object
 
     def _path(self, key: str) -> str:
-        """Return the path of a key's file. Raises `KeyFormatError` for one that no store holds."""
+        """Return the path of a key's file.
+
+        Raises:
+            KeyFormatError: no store holds such a key.
+            StoreError: a symbolic link leads there.
+        """
         if self._flat:
             check_key(key)
-            return f"{self._place.root}/{key}"
-        path = f"{self._place.root}/{folder_of(key)}/{key}"
-        if self._place.local and os.path.realpath(path) != path:
-            raise StoreError("a symbolic link has its place: want none beneath the root")
+            path = f"{self._place.root}/{key}"
+        else:
+            path = f"{self._place.root}/{folder_of(key)}/{key}"
+        self._calls.require_plain(path)
         return path
 
     def _read(self, span: Span) -> Outcome:
         path, wanted = self._path(span.key), span_bytes(span)
         return Outcome.OK if read_span(self._calls, path, span, wanted) else Outcome.MISS
-
-    def _size(self, key: str, path: str) -> int | StoreError | None:
-        try:
-            return self._calls.size(path)
-        except Exception as error:  # noqa: BLE001 - file systems raise what they like
-            return self._explained(f"stat {key!r:.200}", error)
 
     # Batches
 
@@ -163,16 +164,9 @@ class FsspecStore:
     ) -> Outcomes:
         """Act on each item; what the file system raises for one fails that one."""
         self._require_open()
-
-        def attempt(item: _T) -> Outcome | StoreError:
-            try:
-                return act(item)
-            except Exception as error:  # noqa: BLE001 - file systems raise what they like
-                return self._explained(f"{verb} {key_of(item)!r:.200}", error)
-
         batch = Batch(len(items))
         missed = []
-        for position, done in enumerate(self._spread(attempt, items)):
+        for position, done in enumerate(self._spread(verb, items, key_of, act)):
             if isinstance(done, StoreError):
                 batch.codes[position] = Outcome.FAILED
                 batch.errors[position] = done
@@ -187,11 +181,35 @@ class FsspecStore:
                     batch.fail(position, verb, error)
         return batch.outcomes()
 
-    def _spread(self, act: Callable[[_T], _R], items: Sequence[_T]) -> Sequence[_R]:
-        """Do one thing with each item, several at a time where the file system can."""
+    def _spread(
+        self,
+        verb: str,
+        items: Sequence[_T],
+        key_of: Callable[[_T], str],
+        act: Callable[[_T], _R],
+    ) -> Sequence[_R | StoreError]:
+        """Do one thing with each item, several at a time where the file system can.
+
+        Once one had no answer in time, those not begun by then fail unasked: a server that is
+        silent costs a call one timeout, not one an item.
+        """
+        silent: list[StoreError] = []
+
+        def attempt(item: _T) -> _R | StoreError:
+            doing = f"{verb} {key_of(item)!r:.200}"
+            if silent:
+                return _unasked(doing, silent[0])
+            try:
+                return act(item)
+            except Exception as error:  # noqa: BLE001 - file systems raise what they like
+                told = self._explained(doing, error)
+                if is_silence(error):
+                    silent.append(told)
+                return told
+
         if self._pool is None or len(items) < 2:
-            return [act(item) for item in items]
-        return list(self._pool.map(act, items))
+            return [attempt(item) for item in items]
+        return list(self._pool.map(attempt, items))
 
     def _list(self, prefix: str) -> Iterator[Entry]:
         entries = flat_entries if self._flat else foldered_entries
@@ -200,10 +218,17 @@ class FsspecStore:
                 check_key(prefix)
         except KeyFormatError:
             return  # no key begins so, and some servers refuse to be asked
+        shown = False
         try:
-            yield from entries(self._calls, self._place.root, prefix)
+            self._calls.require_plain(self._place.root)
+            for entry in entries(self._calls, self._place.root, prefix):
+                shown = True
+                yield entry
         except Exception as error:  # noqa: BLE001 - file systems raise what they like
             raise self._explained(f"list {prefix!r:.200}", error) from None
+        gone = None if shown else self._unlisted()
+        if gone is not None:
+            raise gone
 
     # The place
 
@@ -224,11 +249,17 @@ class FsspecStore:
     @property
     def _bucket(self) -> str:
         """The first part of a root without a slash before it: what no put makes by itself."""
-        return "" if self._place.root.startswith("/") else self._place.root.partition("/")[0]
+        root = self._place.root
+        return "" if root.startswith("/") or "://" in root else root.partition("/")[0]
+
+    @property
+    def _anchored(self) -> bool:
+        """Whether the root or bucket is something that is there when no object is."""
+        return self._place.publish != "never" and "://" not in self._place.root
 
     def _lost_anchor(self, verb: str) -> StoreError | None:
         """Return why misses are failures, if not objects are missing but what should hold them."""
-        if self._place.publish == "never" or time.monotonic() - self._seen < _LOOK_AGAIN_S:
+        if not self._anchored or time.monotonic() - self._seen < _LOOK_AGAIN_S:
             return None
         try:
             if not self._calls.exists(self._bucket or self._place.root or "/"):
@@ -236,6 +267,18 @@ class FsspecStore:
         except Exception as caught:  # noqa: BLE001 - as in `_each`
             return self._explained(verb, caught)
         self._seen = time.monotonic()
+        return None
+
+    def _unlisted(self) -> StoreError | None:
+        """Return why a listing is empty, if not because nothing is there."""
+        if self._anchored:
+            return self._lost_anchor("list")
+        try:
+            self._calls.require_folder(self._place.root)
+        except FileNotFoundError:
+            return self._absent()
+        except Exception as error:  # noqa: BLE001 - as in `_each`
+            return self._explained("list", error)
         return None
 
     def _absent(self) -> StoreError:
@@ -254,6 +297,13 @@ class FsspecStore:
                 f"this fsspec store was opened by process {self._pid} and this is a fork of it: "
                 "open it anew, by its `opener`"
             )
+
+
+def _unasked(doing: str, silence: StoreError) -> StoreError:
+    """Return the error of an item that was not asked for, as no answer came to one before it."""
+    error = StoreError(f"{doing}: not asked, after {silence}")
+    error.errno, error.retryable = silence.errno, silence.retryable
+    return error
 
 
 def open_url(url: StoreUrl) -> FsspecStore:

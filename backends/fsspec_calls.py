@@ -4,7 +4,9 @@ They know no key. What the file system raises, they let through.
 """
 
 import inspect
+import os
 import posixpath
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
@@ -14,10 +16,17 @@ from typing import Any, NamedTuple
 
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
+from unikv.errors import StoreError
 from unikv.store import UNKNOWN_SIZE, Buffer
 
 _THREAD_SAFE = ("file", "local", "memory")
+_HTTP = "fsspec.implementations.http"
+_ABSENT = (404, 410)
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
+
+
+class _LinkError(StoreError):
+    """A symbolic link where none may be."""
 
 
 class Found(NamedTuple):
@@ -45,6 +54,7 @@ class FsspecCalls:
         serial = not (self.concurrent or protocol in _THREAD_SAFE)
         self._turn: AbstractContextManager[object] = RLock() if serial else nullcontext()
         self._local = protocol in ("file", "local")
+        self._http = is_http(fs)
         self._exclusive = self._takes("pipe_file", "mode")
         self.narrows = self._takes("find", "prefix")
         """Whether it lists what begins with a prefix without listing the rest."""
@@ -52,7 +62,7 @@ class FsspecCalls:
     def size(self, path: str) -> int | None:
         """Return a file's size, None where there is no file, -1 where it is not told."""
         try:
-            info: Mapping[str, Any] = self._do("info", path)
+            info = self._info(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return _size(info) if _kind(info) == "file" else None
@@ -60,12 +70,17 @@ class FsspecCalls:
     def exists(self, path: str) -> bool:
         """Return whether there is a file or folder, or may be: where looking is forbidden."""
         try:
-            self._do("info", path)
+            self._info(path)
         except FileNotFoundError:
             return False
         except PermissionError:
             return True
         return True
+
+    def require_plain(self, path: str) -> None:
+        """Raise `StoreError` if a symbolic link of this machine leads to a file, or elsewhere."""
+        if self._local and os.path.realpath(path) != path:
+            raise _LinkError("a symbolic link has its place: want none beneath the root")
 
     def read(self, path: str, start: int, stop: int) -> bytes:
         """Return the bytes of a range; fewer where the file ends before."""
@@ -83,8 +98,10 @@ class FsspecCalls:
         """Write a file that nobody looks at yet.
 
         Raises:
+            StoreError: a symbolic link leads there.
             OSError: it has not as many bytes as it should.
         """
+        self.require_plain(path)
         with self._turn:
             try:
                 self._write(path, buffers)
@@ -109,8 +126,8 @@ class FsspecCalls:
             except FileNotFoundError:
                 self.make_folder(posixpath.dirname(target))
                 self._rename(source, target)
-            except Exception:
-                if self._local or not self.remove(target):
+            except Exception as error:
+                if self._local or is_silence(error) or not self.remove(target):
                     raise
                 self._rename(source, target)
             # WebHDFS answers "false", which fsspec does not look at.
@@ -134,12 +151,18 @@ class FsspecCalls:
             self._do("makedirs", path, exist_ok=True)
 
     def folder(self, path: str) -> Iterator[Found]:
-        """Yield what is in a folder; nothing if there is none."""
+        """Yield what is in a folder; nothing if there is none, or a symbolic link in its place."""
         try:
-            found: list[Mapping[str, Any]] = self._do("ls", path, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
+            self.require_plain(path)
+            found = self.require_folder(path)
+        except (FileNotFoundError, NotADirectoryError, _LinkError):
             return
         yield from map(_found, found)
+
+    def require_folder(self, path: str) -> list[Mapping[str, Any]]:
+        """Return what is in a folder. Raises `FileNotFoundError` if there is none."""
+        found: list[Mapping[str, Any]] = self._do("ls", path, detail=True)
+        return found
 
     def beginning_with(self, folder: str, prefix: str) -> Iterator[Found]:
         """Yield all files beneath a folder whose path there begins with a prefix."""
@@ -148,6 +171,16 @@ class FsspecCalls:
         except FileNotFoundError:
             return
         yield from map(_found, found.values())
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        try:
+            info: Mapping[str, Any] = self._do("info", path)
+        except FileNotFoundError as error:
+            cause = error.__cause__
+            if self._http and isinstance(cause, Exception) and _status(cause) not in _ABSENT:
+                raise cause from None  # fsspec's HTTP calls any failure "not found"
+            raise
+        return info
 
     def _rename(self, source: str, target: str) -> None:
         if self._local:  # fsspec's copies, byte by byte in view, where it cannot rename at once
@@ -173,6 +206,23 @@ class FsspecCalls:
         inner = getattr(self._fs, f"_{name}", None) if self.concurrent else None
         call = inner or getattr(self._fs, name)
         return parameter in inspect.signature(call).parameters
+
+
+def is_http(fs: object) -> bool:
+    """Return whether a file system is fsspec's of HTTP, or made of it."""
+    module = sys.modules.get(_HTTP)  # to import it may not be possible, nor be needed
+    return module is not None and isinstance(fs, module.HTTPFileSystem)
+
+
+def is_silence(error: BaseException) -> bool:
+    """Return whether a call failed because nothing answered in time."""
+    return isinstance(error, TimeoutError) or any(
+        "Timeout" in kind.__name__ for kind in type(error).__mro__
+    )
+
+
+def _status(error: Exception) -> object:
+    return getattr(error, "status", None)
 
 
 def _found(info: Mapping[str, Any]) -> Found:

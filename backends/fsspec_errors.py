@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterable, Mapping
+from ssl import SSLCertVerificationError
 
 from unikv.errors import StoreError
 
@@ -10,6 +11,9 @@ _PASSING = frozenset(
 )
 _PASSING_NAMES = ("Timeout", "Connection", "Disconnected", "Payload", "SlowDown", "Throttl")
 """Parts of class names: client libraries have trees of their own for what a network does."""
+
+_UNTRUSTED = "certificate verify failed"
+_DEEP = 8
 
 
 def explain_error(doing: str, error: Exception, secrets: Iterable[str]) -> StoreError:
@@ -39,10 +43,24 @@ def _status(error: BaseException) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _is_untrusted(error: BaseException) -> bool:
+    """Tell whether TLS refused the server's certificate, which it will do again."""
+    seen: BaseException | None = error
+    for _ in range(_DEEP):  # causes may go round in circles
+        if seen is None:
+            return False
+        if isinstance(seen, SSLCertVerificationError) or _UNTRUSTED in str(seen).casefold():
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
 def may_pass(error: Exception) -> bool:
     """Return whether the same call may succeed a moment later."""
     if isinstance(error, StoreError):
         return error.retryable
+    if _is_untrusted(error):
+        return False
     if isinstance(error, TimeoutError | ConnectionError):
         return True
     if isinstance(error, OSError) and error.errno in _PASSING:

@@ -42,15 +42,20 @@ def _in_folder(calls: FsspecCalls, root: str, folder: str, prefix: str) -> Itera
 
 def _folders(calls: FsspecCalls, path: str) -> list[str]:
     return [
-        posixpath.basename(found.path) for found in calls.folder(path) if found.kind == "directory"
+        posixpath.basename(found.path.rstrip("/"))
+        for found in calls.folder(path)
+        if found.kind == "directory"
     ]
 
 
 def _objects(files: Iterator[Found], folder: str, prefix: str) -> Iterator[Entry]:
-    """Yield those files right in a folder whose names are keys with a prefix."""
+    """Yield those files right in a folder whose names are keys with a prefix.
+
+    A name that ends with a slash is none: it marks a folder, in stores that have no folders.
+    """
     folder = folder.strip("/")
     for file in files:
-        above, _, name = file.path.strip("/").rpartition("/")
+        above, _, name = file.path.lstrip("/").rpartition("/")
         if file.kind != "file" or above != folder or not name.startswith(prefix):
             continue
         try:

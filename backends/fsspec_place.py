@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import fsspec  # type: ignore[import-untyped]
 
+from unikv.backends.fsspec_calls import is_http
 from unikv.backends.fsspec_errors import mask_texts
 from unikv.backends.url import StoreUrl
 from unikv.errors import MissingExtraError, StoreError, UrlError
@@ -70,6 +71,8 @@ def open_place(url: StoreUrl) -> FsspecPlace:
         StoreError: fsspec does not know the protocol, lacks a package, or cannot open it so.
     """
     protocol = url.scheme.removeprefix(SCHEME)
+    if not protocol or "::" in f"{url.authority}{url.path}":
+        raise UrlError(f"store URL {url.shown!r:.200}: want fsspec+PROTOCOL:// and one path")
     if protocol in _CACHES:
         raise UrlError(f"store URL {url.shown!r:.200}: {protocol} would hide what others change")
     options = _options(url)
@@ -88,6 +91,7 @@ def open_place(url: StoreUrl) -> FsspecPlace:
             skip_instance_cache=True,  # or its cache and settings would be shared with others
             **_bounded(protocol, options),
         )
+        _bound_answers(fs)
     except UrlError:
         raise
     except ImportError as error:
@@ -142,7 +146,7 @@ def _options(url: StoreUrl) -> dict[str, Any]:
             continue
         try:
             options[name[:-1]] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UrlError(
                 f"store URL {url.shown!r:.200}: option {name[:-1]!r:.80}: want JSON behind :=, "
                 "such as true, 5 or {...}; text stands behind = alone"
@@ -151,11 +155,28 @@ def _options(url: StoreUrl) -> dict[str, Any]:
 
 
 def _bounded(protocol: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that make the client of S3 give up in seconds, and not try again by itself."""
+    """Return options that make the client of S3 give up in seconds, and not try again by itself.
+
+    A checksum behind the body, which it would send by TLS, is refused by older servers of MinIO's
+    code.
+    """
     if not protocol.startswith("s3"):
         return options
-    ours = {"connect_timeout": 5, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
+    ours = {
+        "connect_timeout": 5,
+        "read_timeout": 30,
+        "retries": {"total_max_attempts": 1},
+        "request_checksum_calculation": "when_required",
+    }
     return {**options, "config_kwargs": {**ours, **options.get("config_kwargs", {})}}
+
+
+def _bound_answers(fs: Any) -> None:
+    """Let a server of HTTP send no more than it is asked for."""
+    if is_http(fs):
+        from unikv.backends.fsspec_http import bound_answers  # needs aiohttp, as `fs` does
+
+        bound_answers(fs)
 
 
 def _forget_listings(fs: Any) -> None:

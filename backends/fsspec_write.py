@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 
 from unikv.backends.batch import item_bytes
-from unikv.backends.fsspec_calls import FsspecCalls
+from unikv.backends.fsspec_calls import FsspecCalls, is_silence
 from unikv.backends.fsspec_place import FsspecPlace
 from unikv.errors import StoreError
 from unikv.store import Buffer, Outcome
@@ -105,9 +105,10 @@ class FsspecWriter:
         try:
             self._calls.write_part(part, buffers, size)
             self._calls.move(part, path)
-        except BaseException:
-            with suppress(Exception):  # the error that counts is the first
-                self._calls.remove(part)
+        except BaseException as error:
+            if not is_silence(error):
+                with suppress(Exception):  # the error that counts is the first
+                    self._calls.remove(part)
             raise
         return Outcome.OK
 

@@ -9,7 +9,7 @@ import argparse
 import math
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ a time, and removes them; other objects of the store stay as they are.
 EXIT_STATUS = """\
 exit status:
   0  every promise that applies is kept
-  1  a promise is broken, or something that was stored could not be removed
+  1  a promise is broken, something that was stored could not be removed, or a call hangs or
+     raises where it should not
   2  wrong usage, or the store cannot be opened or stored to; one line on stderr says why
 """
 
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=120.0,
-        help="seconds that one promise may take (%(default)g); none is tried after one that hangs",
+        help="seconds that one promise may take, and opening, a first listing and removing "
+        "(%(default)g); nothing is tried after what hangs",
     )
 
 
@@ -59,16 +61,33 @@ def run(args: argparse.Namespace) -> int:
     """
     from unikv.tools.conformance_render import print_findings, print_json
     from unikv.tools.conformance_run import try_promises
+    from unikv.tools.conformance_subject import HangError
     from unikv.tools.output import printing
 
-    with _progress() as tick:
-        findings = try_promises(args.url, only=args.only, limit_s=args.limit, tick=tick)
-    with printing():
-        (print_json if args.json else print_findings)(findings)
-    status = 0 if findings.ok else 1
-    if findings.hung:  # or the interpreter would wait for the call that hangs
-        os._exit(status)
-    return status
+    try:
+        with _progress() as tick:
+            findings = try_promises(args.url, only=args.only, limit_s=args.limit, tick=tick)
+    except HangError as error:
+        with suppress(OSError):
+            if sys.stderr is not None:  # print would choose standard output
+                print(f"unikv: {error}", file=sys.stderr, flush=True)
+        _leave(2)
+        return 2
+    try:
+        with printing():
+            (print_json if args.json else print_findings)(findings)
+    finally:
+        if findings.hung:
+            _leave(1)
+    return 0 if findings.ok else 1
+
+
+def _leave(status: int) -> None:
+    """End this process, and those that it started: the interpreter would wait for what hangs."""
+    from unikv.testing_elsewhere import end_others
+
+    end_others()
+    os._exit(status)
 
 
 def seconds(text: str) -> float:

@@ -39,6 +39,7 @@ def print_json(findings: Findings) -> None:
             "not_applicable": findings.count("not applicable"),
             "not_tried": findings.count("not tried"),
             "left_keys": list(findings.left),
+            "faults": list(findings.faults),
             "promises": [
                 {
                     "name": finding.promise.name,
@@ -73,6 +74,11 @@ def print_findings(findings: Findings, *, console: Console | None = None) -> Non
         _line(console, f"  {_TITLES.get(group, group)}", "bold")
         for finding in members:
             _finding(console, finding)
+    if findings.faults:
+        _line(console)
+        _line(console, "  beside the promises:", "bold red")
+        for fault in findings.faults:
+            _line(console, f"  {fault}")
     if findings.left:
         _line(console)
         _line(console, f"  {len(findings.left)} objects could not be removed:", "bold red")

@@ -5,27 +5,19 @@ objects keeps them.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
-from threading import Thread
 from time import monotonic
 from typing import Literal
 
-from unikv.backends.batch import explain
 from unikv.backends.url import mask
-from unikv.errors import StoreError, UnikvError
-from unikv.registry import open_store
-from unikv.store import Item, Store
+from unikv.errors import UnikvError
 from unikv.testing_checks import NotApplicable
-from unikv.testing_data import FAILED, Keys
-from unikv.testing_elsewhere import open_by, opener_of
+from unikv.testing_data import Keys
 from unikv.testing_promises import Promise, Promises, all_promises
+from unikv.tools.conformance_subject import HangError, Listing, Subject
 
-LISTED = 10_000
-"""Objects that a store may hold for listings of all of them to be tried."""
-
-_REMOVED = 200  # keys in one batch
+_REASON = 600
+"""Characters of what a promise says is wrong; it quotes the backend in short."""
 
 Verdict = Literal["kept", "broken", "not applicable", "not tried"]
 Tick = Callable[[int, int, str], None]
@@ -50,16 +42,16 @@ class Findings:
     findings: Sequence[Finding]
     left: Sequence[str] = field(default=())
     """Keys that were stored and could not be removed."""
+    faults: Sequence[str] = field(default=())
+    """What went wrong beside the promises: in storing the first object, removing, closing."""
+    hung: bool = False
+    """Whether a call is still going on, which would keep the process from its end."""
 
     @property
     def ok(self) -> bool:
-        """Whether no promise was broken, and every other one could be tried."""
-        return not (self.left or self.count("broken") or self.count("not tried"))
-
-    @property
-    def hung(self) -> bool:
-        """Whether a call is still going on, which would keep the process from its end."""
-        return bool(self.count("not tried"))
+        """Whether no promise was broken, every other one could be tried, and all else went well."""
+        wrong = self.left or self.faults or self.hung
+        return not (wrong or self.count("broken") or self.count("not tried"))
 
     def count(self, verdict: Verdict) -> int:
         """Return how many promises came out so."""
@@ -74,146 +66,89 @@ def try_promises(
     Args:
         url: of the store.
         only: a part of the names of promises, written with spaces or underscores.
-        limit_s: seconds that one promise may take; the first that takes longer is the last tried.
+        limit_s: seconds that one promise may take, and each thing that is done beside them:
+            opening, a first listing, removing what a promise stored. Behind what takes longer
+            nothing is tried.
         tick: told before each promise.
 
     Raises:
+        HangError: the store cannot be opened, nor anything be stored, in that time.
         UnikvError: the store cannot be opened, or nothing be stored there.
     """
-    subject = _Subject(url)
+    promises = Promises()
+    wanted = only.replace(" ", "_").lower()
+    chosen = [each for each in all_promises(promises) if wanted in each.name.lower()]
+    if not chosen:
+        raise UnikvError(f"no promise has {only!r:.80} in its name: want a part of one, as B53")
+    subject = Subject(url, limit_s)
     try:
-        subject.require_writable()
-        promises = Promises()
-        promises.lists, whole, listing = subject.try_listing()
-        wanted = only.replace(" ", "_").lower()
-        chosen = [each for each in all_promises(promises) if wanted in each.name.lower()]
-        if not chosen:
-            raise UnikvError(f"no promise has {only!r:.80} in its name: want a part of one, as B53")
-        found: list[Finding] = []
-        left: list[str] = []
-        for promise in chosen:
-            if subject.hung:
-                found.append(Finding(promise, "not tried"))
+        left = subject.try_writing()
+        found, others = _try_each(subject, promises, chosen, tick)
+    except BaseException as error:
+        subject.close()
+        if subject.hung and isinstance(error, UnikvError):
+            raise HangError(str(error)) from None
+        raise
+    subject.close()
+    return Findings(mask(url), found, left + others, list(subject.faults.values()), subject.hung)
+
+
+def _try_each(
+    subject: Subject, promises: Promises, chosen: Sequence[Promise], tick: Tick | None
+) -> tuple[list[Finding], list[str]]:
+    """Try some promises; return what became of them, and the keys of what could not be removed."""
+    found: list[Finding] = []
+    left: list[str] = []
+    listing: Listing | None = None
+    for promise in chosen:
+        if subject.hung:
+            found.append(Finding(promise, "not tried"))
+            continue
+        if tick is not None:
+            tick(len(found), len(chosen), promise.name)
+        if promise.group == "list" and listing is None:
+            listing = subject.try_listing()
+            promises.lists = listing.lists
+            if listing.hung:
+                found.append(Finding(promise, "broken", f"{listing.why}: no other is tried"))
                 continue
-            if tick is not None:
-                tick(len(found), len(chosen), promise.name)
-            keys = Keys(alone=False, whole=whole)
-            finding = subject.judge(promise, keys, limit_s)
-            if listing and promise.group == "list" and finding.verdict == "not applicable":
-                finding = Finding(promise, "not applicable", listing, finding.seconds)
-            found.append(finding)
-            given = sorted(keys.given)
-            left += given if subject.hung else subject.remove(given)
-        return Findings(mask(url), found, left)
-    finally:
-        if not subject.hung:
-            subject.close()
+        keys = Keys(alone=False, whole=listing is None or listing.whole)
+        finding = _judge(subject, promise, keys)
+        no_listing = listing.why if listing and promise.group == "list" else ""
+        if no_listing and finding.verdict == "not applicable":
+            finding = Finding(promise, "not applicable", no_listing, finding.seconds)
+        found.append(finding)
+        given = sorted(keys.given)
+        left += given if subject.hung else subject.remove(given)
+    return found, left
 
 
-class _Subject:
-    """The store that is tried, opened as often as promises end it."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._store: Store | None = open_store(url)
-        self._second: Store | None = None
-        self.hung = False
-
-    def store(self) -> Store:
-        if self._store is None:
-            self._store = open_store(self._url)
-        return self._store
-
-    def second(self) -> Store:
-        """Return another view of the store, as another process would open it, or the same."""
-        if self._second is None:
-            try:
-                self._second = open_by(opener_of(self.store()))
-            except NotApplicable:
-                return self.store()
-        return self._second
-
-    def close(self) -> None:
-        stores = (self._second, self._store)
-        self._store = self._second = None
-        for store in stores:
-            if store is not None:
-                with suppress(StoreError):
-                    store.close()
-
-    def require_writable(self) -> None:
-        """Raise `StoreError` unless an object can be stored."""
-        key = Keys(alone=False).page("probe")
-        outcomes = self.store().put([Item(key, [b"probe"])])
-        if outcomes.codes[0] == FAILED:
-            raise explain("nothing can be stored there", outcomes.errors[0])
-        self.remove([key])
-
-    def try_listing(self) -> tuple[bool, bool, str]:
-        """Return whether listings work, whether one of all is short enough, and why not."""
-        try:
-            objects = sum(1 for _ in islice(self.store().list(), LISTED + 1))
-        except StoreError as error:
-            return False, False, f"the backend cannot list: {error}"
-        return True, objects <= LISTED, ""
-
-    def judge(self, promise: Promise, keys: Keys, limit_s: float) -> Finding:
-        """Try one promise."""
-        start = monotonic()
-        outcome: list[BaseException] = []
-
-        def attempt() -> None:
-            try:
-                promise.keep(**promise.values, **self._given(promise, keys))
-            except BaseException as error:  # noqa: BLE001 - it is what is looked for
-                outcome.append(error.with_traceback(None))
-
-        thread = Thread(target=attempt, name="unikv-conformance", daemon=True)
-        thread.start()
-        thread.join(limit_s)
-        seconds = monotonic() - start
-        if thread.is_alive():
-            self.hung = True
-            told = f"no end after {limit_s:g} s: no other is tried"
-            return Finding(promise, "broken", told, seconds)
-        error = outcome[0] if outcome else None
-        self._renew(after=error)
-        if error is None:
-            return Finding(promise, "kept", "", seconds)
-        if isinstance(error, NotApplicable):
-            return Finding(promise, "not applicable", str(error), seconds)
-        if isinstance(error, AssertionError):
-            return Finding(promise, "broken", str(error) or "an assertion failed", seconds)
-        told = f"{type(error).__name__} where none should be: {error}"
+def _judge(subject: Subject, promise: Promise, keys: Keys) -> Finding:
+    """Try one promise."""
+    start = monotonic()
+    error = subject.within(
+        lambda: promise.keep(**promise.values, **_given(subject, promise, keys))
+    ).error
+    seconds = monotonic() - start
+    if isinstance(error, HangError):
+        return Finding(promise, "broken", f"{error}: no other is tried", seconds)
+    subject.renew(after=error)
+    if error is None:
+        return Finding(promise, "kept", "", seconds)
+    if isinstance(error, NotApplicable):
+        return Finding(promise, "not applicable", str(error), seconds)
+    if isinstance(error, AssertionError):
+        told = subject.words.of(error, _REASON) or "an assertion failed"
         return Finding(promise, "broken", told, seconds)
+    told = f"raised where nothing should be: {subject.words.named(error)}"
+    return Finding(promise, "broken", told, seconds)
 
-    def remove(self, keys: Sequence[str]) -> list[str]:
-        """Remove objects; return the keys of those that may still be there."""
-        left: list[str] = []
-        for at in range(0, len(keys), _REMOVED):
-            part = keys[at : at + _REMOVED]
-            try:
-                codes = self.store().delete(part).codes
-            except StoreError:
-                codes = [FAILED] * len(part)
-            left += (key for key, code in zip(part, codes, strict=True) if code == FAILED)
-        return left
 
-    def _given(self, promise: Promise, keys: Keys) -> dict[str, object]:
-        """Return what a promise wants to be given."""
-        open_one: dict[str, Callable[[], object]] = {
-            "store": self.store,
-            "second": self.second,
-            "keys": lambda: keys,
-        }
-        return {name: open_one[name]() for name in promise.wants}
-
-    def _renew(self, *, after: BaseException | None) -> None:
-        """Let go of stores that are closed, or that a broken promise may have left in disorder."""
-        try:
-            healthy = after is None or isinstance(after, NotApplicable)
-            healthy = healthy and list(self.store().stat([])) == []
-        except StoreError:
-            healthy = False
-        if not healthy:
-            self.close()
+def _given(subject: Subject, promise: Promise, keys: Keys) -> dict[str, object]:
+    """Return what a promise wants to be given."""
+    open_one: dict[str, Callable[[], object]] = {
+        "store": subject.store,
+        "second": subject.second,
+        "keys": lambda: keys,
+    }
+    return {name: open_one[name]() for name in promise.wants}

@@ -95,6 +95,65 @@ def test_no_link_leads_out_of_the_root(tmp_path: Path) -> None:
     store.close()
 
 
+def test_no_link_leads_out_of_a_flat_root(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"secret")
+    store = open_store(f"fsspec+file://{tmp_path}/root?publish=whole")
+    store.put([Item("there", [b"x"])])
+    (tmp_path / "root" / "key").symlink_to(outside)
+    (tmp_path / "root" / "dangling").symlink_to(tmp_path / "made")
+    for key in ("key", "dangling"):
+        assert store.stat([key, "there"]) == [None, 1]
+        assert read(store, key, 0, 6) == FAILED
+        assert read(store, key, 0, 0) == FAILED
+        for replace in (False, True):
+            outcomes = store.put([Item(key, [b"public"])], replace=replace)
+            assert list(outcomes.codes) == [FAILED]
+            assert "symbolic link" in str(outcomes.errors[0])
+        assert list(store.delete([key]).codes) == [FAILED]
+        assert (tmp_path / "root" / key).is_symlink()
+    assert outside.read_bytes() == b"secret"
+    assert not (tmp_path / "made").exists()
+    assert [entry.key for entry in store.list()] == ["there"]
+    store.close()
+
+
+@pytest.mark.parametrize("publish", ["whole", "rename"])
+def test_no_folder_that_became_a_link_is_used(tmp_path: Path, publish: str) -> None:
+    """Neither the root, nor a folder beneath it, nor that of temporary files."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    store = open_store(f"fsspec+file://{root}?publish={publish}")
+    names = [".tmp-fsspec", "_", ""] if publish == "rename" else [""]
+    for name in names:
+        if (root / name).is_dir():
+            (root / name).rename(tmp_path / f"old{name}")
+        (root / name).symlink_to(outside, target_is_directory=True)
+        for key in ("key", ".old", "_"):
+            (outside / key).mkdir() if key == "_" else (outside / key).write_bytes(b"secret")
+            os.utime(outside / key, (1e9, 1e9))
+        (outside / "_" / "key").write_bytes(b"secret")
+        assert isinstance(store, FsspecStore)
+        assert store.sweep() == 0
+        if name == ".tmp-fsspec":
+            assert store.stat(["key"]) == [None]
+            assert list(store.list()) == []
+        else:
+            assert read(store, "key", 0, 6) == FAILED
+        assert list(store.put([Item("key", [b"public"])]).codes) == [FAILED]
+        if name == "":
+            with pytest.raises(StoreError, match="symbolic link"):
+                list(store.list())
+        else:
+            assert list(store.list()) == []
+        assert {one.name for one in outside.iterdir()} == {"key", ".old", "_"}
+        assert (outside / "key").read_bytes() == (outside / "_" / "key").read_bytes() == b"secret"
+        (root / name).unlink()
+        shutil.rmtree(outside)
+        outside.mkdir()
+    store.close()
+
+
 def test_B98_temporary_files_lie_on_the_same_file_system(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / ".tmp-fsspec").symlink_to("/dev/shm", target_is_directory=True)

@@ -16,6 +16,8 @@ from unikv.testing import read
 
 OK, EXISTED, MISS, FAILED = Outcome
 
+UNTRUSTED = "SSL validation failed for https://h certificate verify failed: expired"
+
 
 @pytest.fixture
 def fs() -> type[Quirky]:
@@ -89,6 +91,7 @@ def test_an_error_beyond_the_end_is_a_short_object(whole: FsspecStore, fs: type[
         (type("ReadTimeoutError", (Exception,), {})("late"), True),
         (type("ClientResponseError", (Exception,), {"status": 503})("busy"), True),
         (type("ClientResponseError", (Exception,), {"status": 404})("none"), False),
+        (type("HTTPClientConnectionError", (Exception,), {})(UNTRUSTED), False),
         (of_boto(500), True),
         (of_boto(400), False),
         (PermissionError(errno.EACCES, "no"), False),
@@ -157,6 +160,111 @@ def test_a_missing_root_is_no_miss(
     assert read(store, "gone", 0, 1) == MISS
     assert store.stat(["gone", "key"]) == [None, 1]
     assert store.stat(["gone"]) == [None]
+
+
+def test_a_listing_of_a_root_that_is_gone_is_not_empty(
+    store: FsspecStore, fs: type[Quirky], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_LOOK_AGAIN_S", 0.0)
+    assert list(store.list()) == []
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+    with pytest.raises(StoreError, match="there is no '/host/root'"):
+        list(store.list())
+
+
+# Listing
+
+
+@pytest.mark.parametrize("narrows", [False, True])
+def test_the_mark_of_a_folder_is_no_object(
+    fs: type[Quirky], monkeypatch: pytest.MonkeyPatch, *, narrows: bool
+) -> None:
+    """Consoles of object stores make a folder of an empty object whose name ends with a slash."""
+    marks = [
+        {"name": "/root/dir/", "size": 0, "type": "file"},
+        {"name": "/root/", "size": 0, "type": "file"},
+        {"name": "/root/other/", "size": 0, "type": "directory"},
+        {"name": "/root/a//b", "size": 1, "type": "file"},
+        {"name": "/root//c", "size": 1, "type": "file"},
+    ]
+    found = [*marks, {"name": "/root/key", "size": 4, "type": "file"}]
+
+    def ls(*_: object, **__: object) -> list[dict[str, object]]:
+        return found
+
+    def find(_: Quirky, __: str, *, prefix: str, detail: bool) -> dict[str, dict[str, object]]:
+        assert detail
+        return {str(one["name"]): one for one in found if f"/root/{prefix}" in str(one["name"])}
+
+    monkeypatch.setattr(fs, "find", find) if narrows else monkeypatch.setattr(fs, "ls", ls)
+    store = open_store("fsspec+quirky:///root?publish=whole")
+    assert [entry.key for entry in store.list()] == ["key"]
+    assert list(store.list("d")) == []
+    store.close()
+
+
+# Silence
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        OSError(errno.ETIMEDOUT, "no answer"),
+        type("ReadTimeoutError", (Exception,), {})("late"),
+    ],
+)
+def test_who_does_not_answer_is_not_asked_again_in_a_call(
+    whole: FsspecStore, fs: type[Quirky], error: Exception
+) -> None:
+    keys = [f"key{i}" for i in range(5)]
+    calls: dict[str, Callable[[], Outcomes]] = {
+        "cat_file": lambda: whole.get([Span(k, 0, 1, [memoryview(bytearray(1))]) for k in keys]),
+        "pipe_file": lambda: whole.put([Item(k, [b"x"]) for k in keys], replace=True),
+        "info": lambda: whole.delete(keys),
+    }
+    for quirk, call in calls.items():
+        fs.calls.clear()
+        fs.quirks.clear()
+        fs.quirks[quirk] = raising(error)
+        outcomes = call()
+        assert list(outcomes.codes) == [FAILED] * 5
+        assert all(
+            outcomes.errors[i].retryable and keys[i] in str(outcomes.errors[i]) for i in (0, 4)
+        )
+        assert fs.calls.count(quirk) == 1
+    fs.calls.clear()
+    with pytest.raises(StoreError, match="stat 'key0'"):
+        whole.stat(keys)
+    assert fs.calls == ["info"]
+    fs.quirks["info"] = raising(OSError(errno.EIO, "bad"))  # an answer, if not a good one
+    assert len(whole.delete(keys).errors) == fs.calls.count("info") - 1 == 5
+
+
+def test_those_asked_before_keep_their_outcomes(whole: FsspecStore, fs: type[Quirky]) -> None:
+    whole.put([Item("first", [b"data"])])
+
+    def quirk(_: Quirky, path: str, *__: object) -> None:
+        if path.endswith("silent"):
+            raise TimeoutError
+
+    fs.quirks["cat_file"] = fs.quirks["info"] = quirk
+    keys = ["first", "gone", "silent", "first"]
+    spans = [Span(key, 0, 4, [memoryview(bytearray(4))]) for key in keys]
+    assert list(whole.get(spans).codes) == [OK, MISS, FAILED, FAILED]
+    assert bytes(spans[0].into[0]) == b"data"
+    assert whole.stat(keys) == [4, None, None, None]
+
+
+def test_a_rename_without_answer_takes_no_object_away(store: FsspecStore, fs: type[Quirky]) -> None:
+    assert store.put([Item("key", [b"old"])]).ok
+    fs.calls.clear()
+    fs.quirks["mv"] = raising(TimeoutError())
+    outcomes = store.put([Item("key", [b"newer"]), Item("other", [b"x"])])
+    assert list(outcomes.codes) == [FAILED, FAILED]
+    assert fs.calls.count("mv") == 1
+    assert read(store, "key", 0, 3) == b"old"
 
 
 # Publishing

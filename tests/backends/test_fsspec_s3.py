@@ -165,3 +165,17 @@ def test_a_dead_server_fails_every_item_soon_and_is_used_again(tmp_path: Path) -
     with pytest.raises(StoreError, match="open") as caught:
         open_store(url_of(server.address, "prefix", timeout=1))
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"), [("", "when_required"), ("when_supported", "when_supported")]
+)
+def test_checksums_are_sent_where_a_server_wants_them(said: str, sent: str) -> None:
+    """Unless the URL says otherwise: older servers refuse one that stands behind the body."""
+    from unikv.backends.fsspec_place import open_place
+    from unikv.backends.url import parse_url
+
+    options = f'?config_kwargs:={{"request_checksum_calculation":"{said}"}}' if said else ""
+    place = open_place(parse_url(f"fsspec+s3://bucket/prefix{options}"))
+    assert place.fs.config_kwargs["request_checksum_calculation"] == sent
+    assert place.fs.config_kwargs["connect_timeout"] == 5
