@@ -40,6 +40,7 @@ class FsspecStore:
         self._place = place
         self._calls = FsspecCalls(place.fs, place.protocol, place.timeout)
         self._writer = FsspecWriter(place, self._calls)
+        self.costly_stat = self._calls.concurrent  # those that are async speak to a server
         self._flat = place.publish == "whole"
         self._pid = os.getpid()
         self._closed = False

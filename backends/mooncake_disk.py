@@ -34,7 +34,7 @@ class DiskReader:
             try:
                 code = stalled or self._read(key, mine, spans, batch)
                 error = refusal(code) if code < 0 else passing(f"{code} bytes came")
-            except OSError as no_room:
+            except (OSError, OverflowError) as no_room:  # the master may tell of any size
                 code, error = INVALID, no_room
             if monotonic() - begun > STALL_S and code not in (0, *ABSENT):
                 stalled = code

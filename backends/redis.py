@@ -11,6 +11,7 @@ from unikv.backends.redis_list import entries
 from unikv.backends.redis_nodes import Nodes
 from unikv.backends.redis_read import Reader
 from unikv.backends.redis_sizes import sizes_of
+from unikv.backends.redis_tls import check_files
 from unikv.backends.redis_url import RedisPlace, parse_place
 from unikv.backends.redis_write import Writer
 from unikv.backends.url import StoreUrl
@@ -35,6 +36,8 @@ class RedisStore:
     def __init__(self, place: RedisPlace) -> None:
         self._place = place
         self._closed = False
+        if place.tls is not None:
+            check_files(place.tls, place)
         self._exchanges: dict[int, Exchange] = {}  # by process
         try:
             self._exchange().nodes.check()

@@ -100,7 +100,10 @@ def connect(place: RedisPlace, node: Node) -> Wire:
     Raises:
         StoreError: it cannot be done; whether it may pass is said.
     """
-    connection = _connection(place, node)
+    try:
+        connection = _connection(place, node)
+    except OSError as error:  # redis-py opens files of its own for that
+        raise not_connected(error, node, place) from None
     try:
         connection.connect()
         wire = Wire(connection)

@@ -113,7 +113,11 @@ def _try_each(
                 found.append(Finding(promise, "broken", f"{listing.why}: no other is tried"))
                 continue
         keys = Keys(alone=False, whole=listing is None or listing.whole)
-        finding = _judge(subject, promise, keys)
+        try:
+            finding = _judge(subject, promise, keys)
+        except BaseException:  # Ctrl-C: nobody else knows of these keys
+            subject.remove(sorted(keys.given))
+            raise
         no_listing = listing.why if listing and promise.group == "list" else ""
         if no_listing and finding.verdict == "not applicable":
             finding = Finding(promise, "not applicable", no_listing, finding.seconds)

@@ -292,6 +292,7 @@ def test_what_fails_on_disk_fails_alone() -> None:
             ([[900], [-704], [900]], [[900], [900]], [OK, MISS, OK]),
             ([[900], [900], [900]], [[900], [-704], [800]], [OK, MISS, FAILED]),
             ([[-900], [-901], [-801]], [], [FAILED] * 3),
+            ([[2**63], [2**50], [900]], [[900]], [FAILED, FAILED, OK]),
         ):
             native.say("batch_get_session_start", [-702] * 3)
             native.say("get_size", *sizes)

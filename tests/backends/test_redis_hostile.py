@@ -12,7 +12,7 @@ import pytest
 from tests.io_path.lab import within
 from tests.servers.redis_fake import FakeRedis, bulk
 from tests.servers.redis_server import RedisServer, valkey_binary
-from unikv.backends import redis_wire
+from unikv.backends import redis_pool, redis_wire
 from unikv.errors import StoreError
 from unikv.registry import open_store
 from unikv.store import Item, Span, Store
@@ -152,4 +152,21 @@ def test_a_key_that_comes_often_costs_a_silent_server_one_timeout(tmp_path: Path
         server.thaw()
         assert [error.retryable for error in outcomes.errors.values()] == [True] * 9
         assert took < 0.5 * 3
+        store.close()
+
+
+def test_no_descriptor_for_a_connection_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """redis-py opens a file of its own before it connects."""
+    with FakeRedis(lambda _: b":0\r\n") as server:
+        store = open_store(server.url)
+        store._exchange().nodes.failed(store._place.node)  # type: ignore[attr-defined]
+
+        def refuse(*_: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(redis_pool, "_connection", refuse)
+            fails(store, "get")
+            fails(store, "stat")
+        assert store.stat(["k"]) == [None]
         store.close()

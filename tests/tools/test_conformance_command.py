@@ -10,8 +10,12 @@ import pytest
 from unikv.backends.file import FileStore
 from unikv.store import Item
 from unikv.testing import StoreContract, page_key, read
-from unikv.testing_promises import Promises, all_promises
+from unikv.testing_data import Keys
+from unikv.testing_promises import Promise, Promises, all_promises
+from unikv.tools import conformance_run
 from unikv.tools.cli import main
+from unikv.tools.conformance_run import Finding, try_promises
+from unikv.tools.conformance_subject import Subject
 
 
 class Told:
@@ -114,3 +118,18 @@ def test_it_needs_no_pytest_and_no_assert_statement(flags: list[str]) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     assert "broken          B97 all calls agree" in done.stdout
     assert "delete: found" in done.stdout
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(subject: Subject, _: Promise, keys: Keys) -> Finding:
+        names = [keys.page(n) for n in range(5)]
+        assert subject.store().put([Item(key, [b"data"]) for key in names]).ok
+        assert len(list(tmp_path.glob("*/*/*"))) >= 5
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conformance_run, "_judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        try_promises(f"file://{tmp_path}")
+    store = FileStore(tmp_path)
+    assert list(store.list()) == []
+    store.close()
