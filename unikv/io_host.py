@@ -205,6 +205,8 @@ class IoHost:
                 except StoreError:
                     raise
                 except OSError:
+                    if self._closed:
+                        raise StoreError("this client is closed") from None
                     self._bury()
             raise StoreError(DIED)
         except SpecError as error:

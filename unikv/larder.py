@@ -4,7 +4,7 @@ It holds what nobody has asked for yet: where room is wanted for a save or a loa
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import RLock
 from time import monotonic
 from typing import NamedTuple, TypeAlias
@@ -25,6 +25,13 @@ class Shelf(NamedTuple):
 
 Held: TypeAlias = dict[int, tuple[Shelf, int]]
 """By position in a call's pages: the shelf that a page lies on, and its row there."""
+
+
+def give_back(held: Iterable[Held]) -> None:
+    """End the holds on slots that came with pages that were taken."""
+    for pages in held:
+        for shelf, _ in pages.values():
+            shelf.slot.release()
 
 
 class Larder:

@@ -58,9 +58,12 @@ class MetersCollector(Collector):
         """Export ``meters`` from now on, each of its series with ``labels`` beside its own.
 
         Raises:
+            TypeError: ``meters`` are none: a client's are ``client.meters``.
             ValueError: a label's name is none, or one of the metrics' own; the labels are those of
                 other meters here, or have other names than theirs.
         """
+        if not isinstance(meters, Meters):
+            raise TypeError(f"{type(meters).__name__} where meters are wanted: want client.meters")
         for name in labels:
             if not _NAME.match(name) or name in _TAKEN:
                 raise ValueError(

@@ -15,7 +15,7 @@ from unikv.geometry import Interval
 from unikv.guard import Pending
 from unikv.kernels.staging import Staging
 from unikv.lane import Lane, Selection, take
-from unikv.larder import Held
+from unikv.larder import Held, give_back
 from unikv.orders import Bad, Read, ReadDone, ReadPart
 from unikv.recent import RecentKeys
 from unikv.reports import Failure
@@ -151,9 +151,7 @@ class Reader:
         """Let go of the slot, and of all that is under way or borrowed."""
         for pending in self.under_way:
             pending.abandon()
-        for held in self.held.values():
-            for shelf, _ in held.values():
-                shelf.slot.release()
+        give_back(self.held.values())
         if self.slot is not None:
             self.slot.release()
 

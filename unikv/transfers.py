@@ -17,7 +17,7 @@ from unikv.hints import announce
 from unikv.in_flight import CANCELLED, Claim, InFlight
 from unikv.lane import Lane, Selection
 from unikv.lapse import Lapses
-from unikv.larder import Held, Larder
+from unikv.larder import Held, Larder, give_back
 from unikv.matching import match_bundle
 from unikv.prefetching import prefetch_pages
 from unikv.reading import Leg, Reader
@@ -235,9 +235,15 @@ class Transfers:
         asked = [Asked(some.rows, some.unheld) for some in selections]
         lanes = self._choose(call, pages, asked)
         legs = [Leg(*leg) for leg in zip(lanes, selections, strict=True)]
-        held = {lane.name: self.larder.take(lane.shelf, pages, some.rows) for lane, some in legs}
-        least, most = self._staging(legs, held, whole=whole)
-        slot = self.guard.take(least, most, call.deadline, call.gate) if most else None
+        held: dict[str, Held] = {}
+        try:
+            for lane, some in legs:
+                held[lane.name] = self.larder.take(lane.shelf, pages, some.rows)
+            least, most = self._staging(legs, held, whole=whole)
+            slot = self.guard.take(least, most, call.deadline, call.gate) if most else None
+        except BaseException:  # cancelled while it waited
+            give_back(held.values())
+            raise
         reader = Reader(call, slot, pages, self._verify, self._damaged, held)
         if most and slot is None:
             reader.close()

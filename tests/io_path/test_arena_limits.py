@@ -213,3 +213,24 @@ def test_everything_is_given_back_whatever_a_call_came_to(lab: Lab) -> None:
         side.client.prefetch(pages).result(10)
     until(lambda: emptied(side))
     assert side.client._transfers.turns._under_way == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_load_cancelled_while_it_waits_for_room_gives_back_what_was_prefetched(
+    lab: Lab, *, stream: bool
+) -> None:
+    lab.fill()
+    side, slot = full(lab, deadline_s=20)
+    slot.release()
+    pages, slots = lab.world.pages, side.slots
+    arena = arena_of(side)
+    for _ in range(5):
+        assert side.client.prefetch(pages[:2]).result(10).pages == 2
+        rest = arena.take(4096, arena.size)
+        ticket = side.client.load_async(pages, slots, stream=stream)
+        until(lambda: len(side.client._transfers.larder) == 0)  # it has taken what was there
+        ticket.cancel()
+        rest.release()
+        until(lambda: arena.used == 0)
+    assert side.client.load(pages, slots).pages == 6
+    assert lab.world.holds(side, 6)

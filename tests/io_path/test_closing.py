@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -224,6 +225,19 @@ def test_who_hears_of_the_death_of_an_io_process_may_use_the_client(
     with within(2):
         side.client.close()
     lab.close()
+
+
+def test_a_process_that_was_closed_while_it_started_did_not_die(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "process")
+    for delay in (0.0, 0.05, 0.2):
+        side = lab.side(lab.store())
+        ticket = side.client.load_async(lab.world.pages, side.slots)
+        time.sleep(delay)
+        side.client.close()
+        with suppress(CancelledError):
+            ticket.result(5)
+    lab.close()
+    assert lab.kinds()["io_process_died"] == 0
 
 
 PROGRAM = """

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -165,3 +166,13 @@ def test_counting_needs_neither_prometheus_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", object()])
+def test_what_is_no_meters_is_refused_and_breaks_no_scrape(wrong: Any) -> None:
+    collector = MetersCollector()
+    with pytest.raises(TypeError, match=r"want client\.meters"):
+        collector.add(wrong)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    generate_latest(registry)
