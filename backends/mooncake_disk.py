@@ -29,7 +29,7 @@ class DiskReader:
         """Fill the spans at ``positions``, which are given by key."""
         stalled = 0  # the code of an owner that did not answer: each wait would be as long
         for key, mine in positions.items():
-            error: OSError
+            error: Exception
             begun = monotonic()
             try:
                 code = stalled or self._read(key, mine, spans, batch)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from unikv.backends.batch import Batch, explain, raise_outage
 from unikv.backends.s3_bucket import Bucket
 from unikv.backends.s3_credentials import Access, find_access
-from unikv.backends.s3_errors import Fault, S3Error, is_silence
+from unikv.backends.s3_errors import S3Error, ends_call
 from unikv.backends.s3_fork import GUARD
 from unikv.backends.s3_read import read_object
 from unikv.backends.s3_threads import Helpers
+from unikv.backends.s3_tls import read_authorities
 from unikv.backends.s3_url import S3Place, place_of, url_text
 from unikv.backends.s3_write import Writer
 from unikv.backends.url import StoreUrl
@@ -22,12 +23,16 @@ class S3Store:
 
     Opening it asks the server nothing. A call has up to ``place.threads`` objects under way at
     once. A request ends after ``place.timeout_s`` seconds, and what the call had not asked by then
-    fails untried, so that a dead server costs a call one timeout, not one a key.
+    fails untried, so that a dead server costs a call one timeout, not one a key. So it is with a
+    server that is not trusted, and where there are no credentials.
 
     Args:
         place: bucket, prefix, endpoint and how to speak to it.
         access: where its credentials come from.
         opener: how another process opens an equal store.
+
+    Raises:
+        StoreError: the file of authorities holds none, or cannot be read.
     """
 
     costly_stat = True
@@ -75,7 +80,7 @@ class S3Store:
         batch = Batch(len(spans))
         keys = [span.key for span in spans]
 
-        def read(positions: Sequence[int]) -> bool:
+        def read(positions: Sequence[int]) -> S3Error | None:
             return read_object(self._bucket, spans, positions, batch)
 
         self._each_key("get", keys, batch, read)
@@ -144,53 +149,50 @@ class S3Store:
     ) -> None:
         """Call ``do`` with each position, those of one key in order; note what it returns."""
 
-        def each(positions: Sequence[int]) -> bool:
-            silent = False
+        def each(positions: Sequence[int]) -> S3Error | None:
+            end: S3Error | None = None
             for position in positions:
                 try:
-                    if silent:
-                        raise self._untried()
+                    if end is not None:
+                        raise end.of_another(self.place)
                     batch.codes[position] = do(position)
                 except (KeyFormatError, StoreError) as error:
                     batch.fail(position, f"{verb} {keys[position]!r:.200}", error)
-                    silent = silent or is_silence(error)
-            return silent
+                    if end is None and isinstance(error, S3Error) and ends_call(error):
+                        end = error
+            return end
 
         self._each_key(verb, keys, batch, each)
 
     def _each_key(
-        self, verb: str, keys: Sequence[str], batch: Batch, do: Callable[[Sequence[int]], bool]
+        self,
+        verb: str,
+        keys: Sequence[str],
+        batch: Batch,
+        do: Callable[[Sequence[int]], S3Error | None],
     ) -> None:
         """Call ``do`` with the positions of each key, in threads.
 
-        It returns whether the server left it unanswered; then no more is asked in this call.
+        It returns the error that no other request would escape; then no more is asked in this call.
         """
         jobs: dict[str, list[int]] = {}
         for position, key in enumerate(keys):
             jobs.setdefault(key, []).append(position)
-        silent = False
+        end: S3Error | None = None
 
         def job(positions: Sequence[int]) -> None:
-            nonlocal silent
-            if silent:
+            nonlocal end
+            if end is None:
+                found = do(positions)
+                end = end or found
+            else:
                 for position in positions:
-                    batch.fail(position, f"{verb} {keys[position]!r:.200}", self._untried())
-            elif do(positions):
-                silent = True
+                    another = end.of_another(self.place)
+                    batch.fail(position, f"{verb} {keys[position]!r:.200}", another)
 
         self._helpers.run(list(jobs.values()), job)
         if batch.errors:
             batch.errors = dict(sorted(batch.errors.items()))
-
-    def _untried(self) -> S3Error:
-        """Return the error of a request that was not made."""
-        place = self.place
-        return S3Error(
-            Fault.SILENT,
-            f"not tried: {place.server} left another request of this call unanswered for "
-            f"{place.timeout_s:g} s",
-            retryable=True,
-        )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -203,9 +205,18 @@ def open_url(url: StoreUrl) -> S3Store:
 
     Raises:
         UrlError: a part or option of the URL is wrong.
-        StoreError: there are no credentials.
+        StoreError: there are no credentials, or no authorities where ``ca_certs`` says.
         MissingExtraError: they need boto3.
     """
     place = place_of(url, os.environ)
-    access = Access(None) if place.anonymous else find_access(place.profile, os.environ)
+    access = Access(None)
+    if not place.anonymous:
+        authorities = read_authorities(place.ca_certs) if place.ca_certs is not None else None
+        access = find_access(
+            place.profile,
+            os.environ,
+            region=place.region,
+            authorities=authorities,
+            seconds=place.timeout_s,
+        )
     return S3Store(place, access, Opener("unikv.registry", "open_store", [url_text(url)]))

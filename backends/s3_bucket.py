@@ -1,34 +1,52 @@
 """Bucket: single requests to S3 by obstore, each with its fault told. It knows no batches.
 
-obstore is asked to try once: who retries, and for how long, is decided above a store.
+obstore is asked to try once: who retries, and for how long, is decided above a store. It follows
+redirects and cannot be told not to, so it is fenced in: what leaves the endpoint's host ends
+nowhere.
 """
 
+import os
+import ssl
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store as Client
 
-from unikv.backends.s3_credentials import Access
-from unikv.backends.s3_errors import Fault, S3Error, explain_error
+from unikv.backends.s3_credentials import REGION, Access
+from unikv.backends.s3_errors import (
+    NOWHERE,
+    Fault,
+    S3Error,
+    explain_answer,
+    explain_error,
+    explain_lost,
+    explain_no_keys,
+)
 from unikv.backends.s3_fork import GUARD
+from unikv.backends.s3_keyring import Keyring, NoKeysError
+from unikv.backends.s3_list import OddListing, list_objects
+from unikv.backends.s3_sign import Keys, signed_get
+from unikv.backends.s3_tls import read_authorities
 from unikv.backends.s3_url import S3Place
+from unikv.backends.s3_web import ask, find_proxy, make_trust
 from unikv.errors import KeyFormatError
 from unikv.store import Entry, check_key
 
 if TYPE_CHECKING:
     from obstore import PutMode
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, S3Config, S3Credential
 
-CONNECT_S = 5.0
-PAGE = 1000  # entries of a listing that are asked for at once
 PROBE = ".unikv-if-absent"  # no store key begins with a dot, so it is never listed
 DIRECTORY_BUCKET = "--x-s3"  # ends the name of a bucket that lists in no order
-REGION = "us-east-1"
 IGNORANT = (400, 501)  # what servers answer that do not know the header, and say so
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 _T = TypeVar("_T")
 
@@ -37,11 +55,17 @@ class Bucket:
     """A bucket, or what lies beneath a prefix of it.
 
     Every method raises `S3Error` where the request failed.
+
+    Raises:
+        StoreError: the file of authorities holds none, or cannot be read.
     """
 
     def __init__(self, place: S3Place, access: Access) -> None:
         self.place = place
         self._access = access
+        self._authorities = read_authorities(place.ca_certs) if place.ca_certs is not None else None
+        self._region = place.region or access.region or REGION
+        self._closed = False
         self._lock = Lock()
         self._client: Client | None = None
         self._if_absent: bool | None = None  # not yet known
@@ -68,11 +92,15 @@ class Bucket:
         """Return an object's size, None if there is none, or no bucket."""
         client, path = self.client(), self.place.path(key)
         try:
-            return self._ask(lambda: obstore.head(client, path)["size"])
+            found = self._ask(lambda: obstore.head(client, path))
         except S3Error as error:
             if error.fault is Fault.NO_KEY:
                 return None
             raise
+        if found["last_modified"] == EPOCH:  # obstore's for none
+            raise self._strange("Last-Modified")
+        self._refuse_weak(found["e_tag"])
+        return found["size"]
 
     def require(self, key: str) -> None:
         """Raise `S3Error` if there is no bucket; ``key`` is one that HEAD did not find in it.
@@ -102,7 +130,8 @@ class Bucket:
         client, path = self.client(), self.place.path(key)
         mode: PutMode = "create" if create else "overwrite"
         body = list(views) or b""
-        self._ask(lambda: obstore.put(client, path, body, mode=mode, use_multipart=False))
+        done = self._ask(lambda: obstore.put(client, path, body, mode=mode, use_multipart=False))
+        self._refuse_weak(done["e_tag"])
 
     def delete(self, key: str) -> None:
         """Remove an object if there is one."""
@@ -118,6 +147,8 @@ class Bucket:
             try:
                 self._if_absent = self._probe() or self._probe()
             except S3Error as error:
+                if error.fault is Fault.EXISTS:
+                    return True  # 409: another's is under way, as only those say who heed it
                 if error.fault not in (Fault.DENIED, Fault.OTHER) or error.retryable:
                     raise
                 return False  # nothing learnt: that name is not for us, or the store is full
@@ -125,36 +156,86 @@ class Bucket:
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """Stream the objects whose key begins with ``prefix``."""
-        client, place = self.client(), self.place
+        place = self.place
         if prefix and not _is_key(prefix):
             return  # nor does any key begin so
         folder = f"{place.prefix}/" if place.prefix else ""
-        # obstore narrows by whole parts of a path only. Listings come in order, so that it is
-        # enough to begin behind the last name before the prefix, and to end behind the prefix.
-        ordered = not place.bucket.endswith(DIRECTORY_BUCKET)
-        offset = folder + _before(prefix) if prefix and ordered else None
-        pages = obstore.list(client, place.prefix or None, offset=offset, chunk_size=PAGE)
-        while (page := self._ask(lambda: next(pages, None))) is not None:
-            for found in page:
-                key = found["path"][len(folder) :]
-                if not key.startswith(prefix):
-                    if ordered and key > prefix:
-                        return
-                elif _is_key(key):
-                    yield Entry(key, found["size"], found["last_modified"].timestamp())
+        # Directory buckets take whole folders only.
+        wanted = folder if place.bucket.endswith(DIRECTORY_BUCKET) else folder + prefix
+        trust = make_trust(self._authorities) if place.secure else None
+        try:
+            for entry in list_objects(lambda query: self._page(query, trust), folder, wanted):
+                if entry.key.startswith(prefix) and _is_key(entry.key):
+                    yield entry
+        except OddListing as error:
+            raise S3Error(Fault.OTHER, f"{place.server} answers oddly: {error}") from None
 
     def client(self) -> Client:
-        """Return obstore's client, made at its first use: a store may be opened before a fork."""
-        GUARD.enter()
+        """Return obstore's client, made at its first use: a store may be opened before a fork.
+
+        Credentials are there by then, so that obstore need not wait for them.
+        """
+        self._enter()
+        self._keys()
         client = self._client
         if client is None:
             with self._lock:
+                self._enter()
                 client = self._client = self._client or self._ask(self._connect)
         return client
 
     def close(self) -> None:
-        """Let go of the connections; requests under way hold on to theirs."""
-        self._client = None
+        """Let go of the connections; requests under way hold on to theirs, and are the last."""
+        with self._lock:
+            self._closed = True
+            self._client = None
+
+    def _enter(self) -> None:
+        """Raise `StoreError` if there must be no request any more, or not in this process."""
+        if self._closed:
+            raise S3Error(Fault.OTHER, f"the store of {self.place.server} was closed meanwhile")
+        GUARD.enter()
+
+    def _keys(self) -> Keys | None:
+        """Return the credentials, None if nothing is to be signed."""
+        if self.place.anonymous or self._access.keyring is None:
+            return None
+        try:
+            return self._access.keyring.keys(self.place.timeout_s)
+        except NoKeysError as error:
+            raise explain_no_keys(error, self.place) from None
+
+    def _page(self, query: dict[str, str], trust: ssl.SSLContext | None) -> bytes:
+        """Return a page of a listing, as the server sent it."""
+        self._enter()
+        extra = {}
+        if os.environ.get("AWS_REQUEST_PAYER", "").lower() in ("requester", "true"):
+            extra["x-amz-request-payer"] = "requester"  # as obstore
+        url = self.place.bucket_url(self._region)
+        request = signed_get(url, query, self._keys(), self._region, extra=extra)
+        try:
+            answer = ask(request, self.place.timeout_s, trust=trust)
+        except ssl.SSLError as error:
+            self.size(PROBE)  # obstore fails alike, and what it says is explained
+            raise explain_lost(error, self.place) from None
+        except OSError as error:
+            raise explain_lost(error, self.place) from None
+        if answer.status != HTTPStatus.OK:
+            raise explain_answer(answer, self.place)
+        return answer.body
+
+    def _refuse_weak(self, tag: str | None) -> None:
+        """Raise `S3Error` if an answer has an ETag that S3 does not give.
+
+        None is none of these: JuiceFS shows an object a moment before it knows the tag of it. The
+        answer to a PUT without one obstore refuses.
+        """
+        if tag is not None and (tag.startswith("W/") or not tag.strip('"')):
+            raise self._strange("ETag")
+
+    def _strange(self, header: str) -> S3Error:
+        told = f"an answer without the {header} of S3: is that a proxy's or portal's page?"
+        return S3Error(Fault.OTHER, f"{self.place.server} answers oddly: {told}")
 
     def _look_for_bucket(self, key: str) -> None:
         """Raise `S3Error` unless there is a bucket, whether or not it has ``key``.
@@ -173,19 +254,22 @@ class Bucket:
         try:
             self.put(PROBE, [], create=True)
         except S3Error as error:
-            if error.fault is Fault.EXISTS:
-                return not error.retryable
+            if error.fault is Fault.EXISTS and not error.retryable:
+                return True
             if error.status not in IGNORANT:
                 raise
         return False  # it is made, or the server will have none of the header
 
     def _connect(self) -> Client:
         place = self.place
+        # Raises where no file can be opened: obstore would find no authorities, and say just that.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        keyring = None if place.anonymous else self._access.keyring
         config: S3Config = {
             "virtual_hosted_style_request": place.virtual,
-            "region": place.region or self._access.region or REGION,
+            "region": self._region,
             "unsigned_payload": place.unsigned,
-            "skip_signature": place.anonymous,
+            "skip_signature": keyring is None,
             "conditional_put": "etag",
             # The bulk call wants a checksum that servers of MinIO's code do not know.
             "disable_bulk_delete": True,
@@ -194,18 +278,31 @@ class Bucket:
             # This name, because a variable of the environment would win over any other.
             config["aws_endpoint_url_s3"] = place.bucket_endpoint
         options: ClientConfig = {
-            "allow_http": place.allow_http,
+            "allow_http": not place.secure,  # nor on from https:// to http://
             "timeout": timedelta(seconds=place.timeout_s),
-            "connect_timeout": timedelta(seconds=min(CONNECT_S, place.timeout_s)),
+            "connect_timeout": timedelta(seconds=place.connect_s),
             "user_agent": "unikv",
+            "allow_invalid_certificates": False,
         }
+        if self._authorities is not None:
+            options["root_certificate"] = self._authorities  # beside those of the system
+        if not self._is_proxied():
+            options["proxy_url"] = f"http://{NOWHERE}"
+            options["proxy_excludes"] = place.host or f"{self._region}.amazonaws.com"
         return Client(
             place.bucket,
             config=config,
             client_options=options,
             retry_config={"max_retries": 0},
-            credential_provider=None if place.anonymous else self._access.provider,
+            credential_provider=_provider(keyring, place.timeout_s) if keyring else None,
         )
+
+    def _is_proxied(self) -> bool:
+        """Return whether the environment names a proxy for the endpoint."""
+        try:
+            return find_proxy(urlsplit(self.place.bucket_url(self._region))) is not None
+        except OSError:  # one that obstore may know what to do with
+            return True
 
     def _ask(self, request: Callable[[], _T]) -> _T:
         """Make a request of obstore: the one place where its errors become ours."""
@@ -227,11 +324,20 @@ class Bucket:
             del fault  # else it and this frame hold each other, and the caller's buffers
 
 
-def _before(prefix: str) -> str:
-    """Return a text that sorts behind all store keys before ``prefix``, and before the rest."""
-    last = prefix[-1]
-    # Between . and 0 lies the slash, which would be a folder.
-    return f"{prefix[:-1]}{'.' if last == '0' else chr(ord(last) - 1)}~"
+def _provider(keyring: Keyring, seconds: float) -> "Callable[[], S3Credential]":
+    """Return how obstore gets what a keyring holds. It holds no bucket, which holds it."""
+
+    def give() -> "S3Credential":
+        keys = keyring.keys(seconds)
+        until = None if keys.expires is None else datetime.fromtimestamp(keys.expires, UTC)
+        return {
+            "access_key_id": keys.access,
+            "secret_access_key": keys.secret,
+            "token": keys.token,
+            "expires_at": until,
+        }
+
+    return give
 
 
 def _is_key(text: str) -> bool:

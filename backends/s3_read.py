@@ -7,7 +7,7 @@ import numpy as np
 
 from unikv.backends.batch import Batch, short_object, span_bytes
 from unikv.backends.s3_bucket import Bucket
-from unikv.backends.s3_errors import Fault, S3Error, is_silence
+from unikv.backends.s3_errors import Fault, S3Error, ends_call
 from unikv.errors import KeyFormatError, StoreError
 from unikv.store import Outcome, Span, check_key
 
@@ -29,10 +29,10 @@ class Run(NamedTuple):
 
 def read_object(
     bucket: Bucket, spans: Sequence[Span], positions: Sequence[int], batch: Batch
-) -> bool:
+) -> S3Error | None:
     """Fill the views of the spans at ``positions``, all of one key; note in ``batch`` how it went.
 
-    Return whether the server left a request unanswered.
+    Return the error that no other request of the call would escape, if there was one.
     """
     unasked: list[int] = []  # empty, or farther than servers take numbers: the size decides
     filled: list[int] = []
@@ -43,10 +43,14 @@ def read_object(
             (filled if near else unasked).append(position)
         except (KeyFormatError, StoreError) as error:
             batch.fail(position, f"get {spans[position].key!r:.200}", error)
-    silent = bool(filled) and _read(bucket, spans, _runs(spans, filled), batch)
-    if unasked:
-        silent = _check_ends(bucket, spans, unasked, batch) or silent
-    return silent
+    end = _read(bucket, spans, _runs(spans, filled), batch) if filled else None
+    if unasked and end is not None:
+        for position in unasked:
+            another = end.of_another(bucket.place)
+            batch.fail(position, f"get {spans[position].key!r:.200}", another)
+    elif unasked:
+        end = _check_ends(bucket, spans, unasked, batch)
+    return end
 
 
 def _runs(spans: Sequence[Span], positions: list[int]) -> list[Run]:
@@ -66,8 +70,10 @@ def _runs(spans: Sequence[Span], positions: list[int]) -> list[Run]:
     return runs
 
 
-def _read(bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], batch: Batch) -> bool:
-    """Ask for some ranges in one call; return whether that was left unanswered."""
+def _read(
+    bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], batch: Batch
+) -> S3Error | None:
+    """Ask for some ranges in one call; return the error that ends the caller's, if any."""
     key = spans[runs[0].positions[0]].key
     try:
         found = bucket.ranges(key, [run.start for run in runs], [run.stop for run in runs])
@@ -75,32 +81,36 @@ def _read(bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], batch: Bat
         if error.fault is Fault.RANGE:
             return _read_inside(bucket, spans, runs, error, batch)
         _note(spans, runs, error, batch)
-        return is_silence(error)
+        return _end(error)
     for run, data in zip(runs, found, strict=True):
         _deliver(spans, run, data, batch)
-    return False
+    return None
+
+
+def _end(error: S3Error) -> S3Error | None:
+    return error if ends_call(error) else None
 
 
 def _read_inside(
     bucket: Bucket, spans: Sequence[Span], runs: Sequence[Run], error: S3Error, batch: Batch
-) -> bool:
+) -> S3Error | None:
     """Read again, without the ranges behind the object's end, for which all were refused."""
     try:
         size = bucket.size(spans[runs[0].positions[0]].key)
     except S3Error as another:
         _note(spans, runs, another, batch)
-        return is_silence(another)
+        return _end(another)
     inside = [run for run in runs if size is not None and run.start < size]
     if size is None or len(inside) == len(runs):  # gone meanwhile; or the server contradicts itself
         gone = S3Error(Fault.NO_KEY, "the object was deleted meanwhile")
         _note(spans, runs, gone if size is None else error, batch)
-        return False
+        return None
     for run in runs:
         if run.start >= size:
             for position in run.positions:
                 key, start, stop, _ = spans[position]
                 batch.fail(position, f"get {key!r}", short_object(size, start, stop))
-    return bool(inside) and _read(bucket, spans, inside, batch)
+    return _read(bucket, spans, inside, batch) if inside else None
 
 
 def _note(spans: Sequence[Span], runs: Sequence[Run], error: S3Error, batch: Batch) -> None:
@@ -149,7 +159,7 @@ def _scatter(data: memoryview, into: Sequence[memoryview]) -> None:
 
 def _check_ends(
     bucket: Bucket, spans: Sequence[Span], positions: Sequence[int], batch: Batch
-) -> bool:
+) -> S3Error | None:
     """Note of ranges that S3 cannot be asked for whether they lie in their object."""
     key = spans[positions[0]].key
     try:
@@ -157,11 +167,11 @@ def _check_ends(
     except S3Error as error:
         for position in positions:
             batch.fail(position, f"get {key!r}", error)
-        return is_silence(error)
+        return _end(error)
     for position in positions:
         _, start, stop, _ = spans[position]
         if size is None:
             batch.codes[position] = Outcome.MISS
         elif stop > size:
             batch.fail(position, f"get {key!r}", short_object(size, start, stop))
-    return False
+    return None

@@ -90,8 +90,7 @@ class Helpers:
             return
         share: Share[Job] = Share(jobs, do)
         wanted = min(self._most, len(jobs) - 1)
-        self._start(wanted)
-        for _ in range(wanted):
+        for _ in range(min(wanted, self._start(wanted))):
             self._queue.put(share)  # type: ignore[arg-type] # it calls do with its own jobs only
         share.work()
         share.join()
@@ -104,14 +103,20 @@ class Helpers:
                 self._queue.put(None)
             self._running = 0
 
-    def _start(self, wanted: int) -> None:
+    def _start(self, wanted: int) -> int:
+        """Have so many threads, or as many as the machine gives; return how many there are."""
         if self._running >= wanted:
-            return
+            return self._running
         with self._lock:
-            while self._running < wanted:
+            while self._running < min(wanted, self._most):
                 # The thread knows the queue only, so that a store that is forgotten ends it.
-                Thread(target=_serve, args=(self._queue,), name="unikv-s3", daemon=True).start()
+                thread = Thread(target=_serve, args=(self._queue,), name="unikv-s3", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # a limit of the machine, maybe for now
+                    break
                 self._running += 1
+            return self._running
 
 
 def _serve(queue: _Queue) -> None:

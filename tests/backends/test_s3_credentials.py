@@ -4,12 +4,13 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.backends.s3_open import open_s3
+from tests.io_path.lab import within
 from tests.servers.s3_hostile import Server, hostile
 from unikv.backends.s3 import open_url
 from unikv.backends.s3_credentials import find_access
@@ -128,9 +129,80 @@ def test_a_profile_with_a_process_or_a_role_goes_through_boto3(
     assert home
     pytest.importorskip("boto3")
     assert used(server, profile="process")[0] == "p-key"
-    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(MissingExtraError, match=r"boto3.* is not installed: pip install boto3"):
         used(server, profile="process")
+
+
+@pytest.mark.parametrize("kind", ["credential_process = echo '{}'", "role_arn = arn:x"])
+def test_a_default_profile_without_keys_goes_through_boto3_unnamed(
+    server: Server, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As AWS's own tools; and a file may be named from the home."""
+    pytest.importorskip("boto3")
+    (home / ".aws" / "credentials").unlink()
+    text = '{"Version": 1, "AccessKeyId": "p-key", "SecretAccessKey": "p-SECRET"}'
+    (home / "moved").write_text(f"[default]\n{kind.format(text)}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "~/moved")
+    if "process" in kind:
+        (home / "moved").write_text(f"[default]\ncredential_process = echo '{text}'\n")
+        assert used(server)[0] == "p-key"
+    else:
+        with pytest.raises(
+            StoreError, match=r"profile 'default' gave no keys \(PartialCredentials"
+        ):
+            used(server)
+
+
+def test_a_profile_that_is_half_written_is_told_what_it_lacks(server: Server, home: Path) -> None:
+    pytest.importorskip("boto3")
+    text = "[profile role]\nrole_arn = arn:x\nsource_profile = none\n"
+    (home / ".aws" / "config").write_text(text)
+    with pytest.raises(StoreError, match='InvalidConfigError: The source_profile "none" ref'):
+        used(server, profile="role")
+
+
+def test_a_program_that_hangs_is_not_waited_for(
+    server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when the store is opened nor, since it was good then, in a call."""
+    pytest.importorskip("boto3")
+    program, hangs = home / "program", home / "hangs"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"if [ -e {hangs} ]; then echo $$ > {hangs}; exec sleep 30; fi\n"
+        """echo '{"Version": 1, "AccessKeyId": "p-key", "SecretAccessKey": "p-SECRET",'\n"""
+        """echo '"SessionToken": "t", "Expiration": "'$(date -u -d +5sec +%FT%TZ)'"}'\n"""
+    )
+    program.chmod(0o755)
+    (home / ".aws" / "config").write_text(f"[profile slow]\ncredential_process = {program}\n")
+    store = open_s3(server.address, "p", profile="slow", timeout=1, threads=4)
+    hangs.touch()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3000)
+    keys = [f"k{i}" for i in range(20)]
+    for _ in range(2):  # the second waits for the same program
+        with within(1.0), pytest.raises(StoreError, match="'slow' gave no keys in 1 s") as caught:
+            store.stat(keys)
+        assert caught.value.retryable
+    with within(1.0), pytest.raises(StoreError, match="'slow' gave no keys in 1 s"):
+        open_s3(server.address, "p", profile="slow", timeout=1)
+    assert server.requests == []
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"])
+def test_a_line_break_at_the_end_is_told_when_the_store_is_opened(
+    server: Server, home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As of a secret that was made from a file: obstore would panic."""
+    given = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "hunter2", "SESSION_TOKEN": "hunter2"}
+    for each, value in given.items():
+        monkeypatch.setenv(f"AWS_{each}", value + "\n" * (each == name))
+    with pytest.raises(StoreError, match="a space or a line break") as caught:
+        open_s3(server.address, "p")
+    assert "hunter2" not in str(caught.value)
+    assert home
 
 
 @pytest.mark.parametrize(
@@ -150,18 +222,22 @@ def test_a_broken_file_is_named_and_not_quoted(home: Path) -> None:
     assert "SECRET" not in repr(caught.value)
 
 
-def test_keys_that_were_exchanged_in_the_file_are_read_again(home: Path) -> None:
-    provider = find_access("cache", {"HOME": str(home)}).provider
-    assert provider is not None
-    first = provider()
-    assert isinstance(first, Mapping)
-    assert first["expires_at"] is not None
+def test_keys_that_were_exchanged_in_the_file_are_read_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = find_access("cache", {"HOME": str(home)})
+    assert access.keyring is not None
+    assert access.keyring.keys(1).access == "cache-key"
     text = CREDENTIALS.replace("cache-key", "new-key")
     (home / ".aws" / "credentials").write_text(text)
-    again = provider()
-    assert isinstance(again, Mapping)
-    assert again["access_key_id"] == "new-key"
-    assert "SECRET" not in repr(find_access("cache", {"HOME": str(home)}))
+    assert access.keyring.keys(1).access == "cache-key"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1199)
+    assert access.keyring.keys(1).access == "cache-key"
+    monkeypatch.setattr(time, "time", lambda: now + 1201)
+    assert access.keyring.keys(1).access == "new-key"
+    assert "SECRET" not in f"{access!r}{access.keyring!r}{access.keyring.keys(1)!r}"
+    assert "SECRET" not in repr(vars(access.keyring))
 
 
 # A machine's own credentials

@@ -1,4 +1,4 @@
-"""What obstore's texts mean: those of the bucket, and of whoever gives credentials for it."""
+"""What obstore's texts mean: what is missing, and that credentials ran out."""
 
 import pytest
 
@@ -26,22 +26,6 @@ OURS = S3Place("unikv", endpoint="https://hosts.example.org/latest/meta-data")
 )
 def test_a_missing_key_is_one_whatever_the_server_is_called(place: S3Place, url: str) -> None:
     assert explain_error(FileNotFoundError(MISSING.format(url=url)), place).fault is Fault.NO_KEY
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://169.254.169.254/latest/meta-data/iam/security-credentials/",
-        "http://127.0.0.1:99/latest/api/token",
-        "https://sts.us-east-1.amazonaws.com?Action=AssumeRoleWithWebIdentity",
-    ],
-)
-def test_credentials_that_are_not_given_are_no_missing_key(url: str) -> None:
-    for place in (OURS, S3Place("unikv", virtual=True)):
-        error = explain_error(FileNotFoundError(MISSING.format(url=url)), place)
-        assert error.fault is Fault.OTHER
-        assert "no credentials for" in str(error)
-        assert "want AWS_ACCESS_KEY_ID" in str(error)
 
 
 def test_a_provider_that_fails_is_not_quoted() -> None:

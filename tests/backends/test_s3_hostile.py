@@ -292,6 +292,24 @@ def test_a_conflict_may_pass(server: Server, store: S3Store) -> None:
     assert outcomes.errors[0].retryable
 
 
+def test_a_conflict_teaches_nothing_of_the_server(server: Server, store: S3Store) -> None:
+    """S3 says so to processes that begin at once: they all make the probe object."""
+    count = iter(range(99))
+
+    def conflicts(handler: Handler) -> None:
+        if next(count) < 2:
+            handler.refuse(409, "ConditionalRequestConflict")
+        else:
+            handler.serve_put()
+
+    server.faults["PUT"] = conflicts
+    outcomes = store.put([Item("one", [b"x"])])
+    assert outcomes.errors[0].retryable
+    assert list(store.put([Item("one", [b"x"]), Item("key", [DATA])]).codes) == [OK, EXISTED]
+    for request in server.requests:
+        assert request.verb == "HEAD" or "if-none-match" in {n.lower() for n in request.headers}
+
+
 # Reading
 
 
@@ -328,7 +346,7 @@ def test_a_prefix_is_listed_without_the_rest(server: Server, store: S3Store) -> 
     server.objects.update({f"p/{name}": b"x" for name in ("a", "ns_0", "ns_1", "nt", "z", "0b")})
     server.objects.update({"p/ns_/x": b"", "p/ns_*": b"", "p2/ns_2": b"", "ns_3": b""})
     assert sorted(entry.key for entry in store.list("ns_")) == ["ns_0", "ns_1"]
-    assert "start-after=p%2Fns%5E%7E" in server.requests[-1].target
+    assert "prefix=p%2Fns_" in server.requests[-1].target
     assert sorted(entry.key for entry in store.list("0")) == ["0b"]
     assert {entry.key for entry in store.list()} == {"a", "ns_0", "ns_1", "nt", "z", "0b", "key"}
 

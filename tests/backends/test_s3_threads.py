@@ -124,3 +124,28 @@ def test_a_closed_one_goes_on_without_threads(helpers: Helpers) -> None:
     done: list[threading.Thread] = []
     helpers.run([1, 2, 3], lambda _: done.append(threading.current_thread()))
     assert set(done) == {threading.current_thread()}
+
+
+def test_without_threads_the_caller_does_all(
+    helpers: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a limit of the machine; and they are started when there is room again."""
+
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def note(job: int) -> None:
+        done.append((job, threading.get_ident()))
+
+    done: list[tuple[int, int]] = []
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", no_room)
+        helpers.run(list(range(9)), note)
+    assert done == [(job, threading.get_ident()) for job in range(9)]
+    assert helpers._queue.empty()
+    barrier = threading.Barrier(4)
+
+    def meet(_: int) -> None:
+        barrier.wait(5)
+
+    helpers.run(list(range(4)), meet)

@@ -1,14 +1,23 @@
 """What an s3:// URL and the environment say, and what a wrong one is told."""
 
 from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import S3Store
 
+from unikv.backends import s3_url
 from unikv.backends.s3_url import S3Place, place_of, url_text
 from unikv.backends.url import parse_url
 from unikv.errors import UrlError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 NOTHING: Mapping[str, str] = {}
 
@@ -88,6 +97,26 @@ def test_the_bucket_stands_in_the_path_or_in_the_host(
         ("s3://bucket?endpoint=host:9000", r"want http\(s\)://host"),
         ("s3://bucket?endpoint=https://KEY:SECRET%40host", "without credentials"),
         ("s3://bucket?endpoint=https://host?SECRET", r"want http\(s\)://host"),
+        ("s3://bucket?endpoint=https://u:SECRET%40exa%E2%84%80mple.org", "without credentials"),
+        ("s3://bucket?endpoint=https://h:99999", "host:port"),
+        ("s3://bucket?endpoint=https://h:0", "host:port"),
+        ("s3://bucket?endpoint=https://[", "host:port"),
+        ("s3://bucket?endpoint=https://[::1:9000", "host:port"),
+        ("s3://bucket?endpoint=https://[zz]:1", "host:port"),
+        ("s3://bucket?endpoint=https://[1.2]:1", "host:port"),
+        ("s3://bucket?endpoint=https://127.1", "host:port"),
+        ("s3://bucket?endpoint=https://a..b", "host:port"),
+        ("s3://bucket?endpoint=https://h/a b", "host:port"),
+        ("s3://bucket?endpoint=https://h/%C3%BC", "host:port"),
+        ("s3://bucket?endpoint=https://h/a/../b", "host:port"),
+        ("s3://bucket?endpoint=https://h%0A", "host:port"),
+        ("s3://bucket?endpoint=https://h\u00a0", "host:port|control characters"),
+        ("s3://bucket?region=a%0Ab", "region 'a.nb'.*as in eu-west-1"),
+        ("s3://bucket?region=%C2%A0x", "region .*as in eu-west-1"),
+        ("s3://bucket?region=" + "x" * 65, "region .*as in eu-west-1"),
+        ("s3://bucket?endpoint=https://10.0.0.1&style=virtual", "no host .* want style=path"),
+        ("s3://bucket?endpoint=https://[::1]:9&style=virtual", "no host .* want style=path"),
+        ("s3://bu..et?endpoint=https://h&style=virtual", "no host .* bu..et.h: want style=path"),
         ("s3://bucket?style=dns", "want path or virtual"),
         ("s3://bucket?timeout=0", "a number from 0.1 to 3600"),
         ("s3://bucket?timeout=nan", "a number from 0.1 to 3600"),
@@ -101,6 +130,34 @@ def test_a_wrong_url_is_told_what_would_be_right(text: str, says: str) -> None:
     with pytest.raises(UrlError, match=says) as caught:
         place(text)
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", s3_url.ENDPOINTS)
+def test_an_endpoint_of_the_environment_is_checked_too(name: str) -> None:
+    with pytest.raises(UrlError, match="without credentials") as caught:
+        place("s3://bucket", {name: "https://u:SECRET@exa\u2100mple.org"})
+    assert "SECRET" not in str(caught.value)
+    with pytest.raises(UrlError, match="region 'a b', of the URL or AWS_REGION"):
+        place("s3://bucket", {"AWS_DEFAULT_REGION": "a b"})
+
+
+@given(text=st.text("htps:/.[]@019aB%?#_- \n\u2100\uff11", max_size=30).map("http://".__add__))
+def test_what_is_taken_for_an_endpoint_is_one(text: str) -> None:
+    """obstore takes it, and the parts of it are the same to all that look."""
+    if s3_url.is_endpoint(text):
+        parts = urlsplit(text)
+        assert parts.hostname
+        assert parts.username is None
+        assert parts.port != 0
+        assert not parts.query + parts.fragment
+        config: S3Config = {
+            "aws_endpoint_url_s3": text,
+            "access_key_id": "a",  # or it would ask the machine for some
+            "secret_access_key": "b",
+            "region": "r",
+        }
+        store = S3Store("bucket", config=config)
+        obstore.sign(store, "GET", "key", timedelta(seconds=9))
 
 
 @given(

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple, TypeAlias
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.servers.s3_server import S3Address
+from tests.servers.s3_server import S3Address, Tls
 
 DATE = "Sun, 29 Nov 2026 00:00:00 GMT"
 MIB = 1 << 20
@@ -33,9 +33,14 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.address = S3Address.on(self.server_address[1])
+        self.address = S3Address.on(self.server_address[1], tls)
+        if tls:
+            self.tls = tls.context()
+            self.socket = self.tls.wrap_socket(  # each thread shakes hands with its own client
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
         self.objects: dict[str, bytes] = {}
         self.requests: list[Request] = []
         self.faults: dict[str, Misbehave] = {}  # by verb; GET without a key is LIST
@@ -115,16 +120,24 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(204, {})
 
     def serve_list(self) -> None:
-        [prefix], [after] = (self.query.get(name, [""]) for name in ("prefix", "start-after"))
+        query = {name: values[0] for name, values in self.query.items()}
+        prefix, slash = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token", "")
         with self.server.lock:
-            found = sorted(self.server.objects.items())
-        entries = "".join(
-            f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>x</ETag>"
-            "<LastModified>2026-11-29T00:00:00.000Z</LastModified></Contents>"
-            for key, data in found
-            if key.startswith(prefix) and key > after
-        )
-        self.send(200, f"<ListBucketResult>{entries}</ListBucketResult>".encode())
+            found = sorted(name for name in self.server.objects if name.startswith(prefix))
+        shown: dict[str, str] = {}  # by the name that the next page begins behind
+        for key in found:
+            inner, cut, _ = key[len(prefix) :].partition(slash) if slash else (key, "", "")
+            if cut:
+                folder = prefix + inner + slash
+                shown[folder] = f"<CommonPrefixes><Prefix>{quote(folder)}</Prefix></CommonPrefixes>"
+            else:
+                shown[key] = entry(key, len(self.server.objects[key]))
+        names = sorted(name for name in shown if name > after)
+        page = names[: int(query.get("max-keys", "1000"))]
+        more = len(page) < len(names)
+        token = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if more else ""
+        self.send(200, listing("".join(shown[name] for name in page), token, more=more))
 
     def range(self, size: int) -> tuple[int, int]:
         """Return the half-open range that was asked for, cut at the object's end."""
@@ -157,13 +170,30 @@ class Handler(BaseHTTPRequestHandler):
         self.send(status, text.encode())
 
 
+def entry(key: str, size: int | str, when: str = "2026-11-29T00:00:00.000Z") -> str:
+    """Return an object as a listing shows it."""
+    return (
+        f"<Contents><Key>{quote(key)}</Key><LastModified>{when}</LastModified>"
+        f"<ETag>x</ETag><Size>{size}</Size></Contents>"
+    )
+
+
+def listing(entries: str, token: str = "", *, more: bool = False) -> bytes:
+    """Return a page of a listing; ``token`` is the element that says where the next begins."""
+    return (
+        '<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<EncodingType>url</EncodingType><IsTruncated>{str(more).lower()}</IsTruncated>"
+        f"{token}{entries}</ListBucketResult>"
+    ).encode()
+
+
 Misbehave: TypeAlias = Callable[[Handler], None]
 
 
 @contextmanager
-def hostile() -> Iterator[Server]:
+def hostile(tls: Tls | None = None) -> Iterator[Server]:
     """Run the server in threads of this process."""
-    server = Server()
+    server = Server(tls)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.s3_server import Process, S3Address, S3Server, free_port, spawn
+from tests.servers.s3_server import Process, S3Address, S3Server, Tls, free_port, spawn
 
 JUICEFS = Path(sys.executable).with_name("juicefs")
 GLOBAL = (JUICEFS, "--no-agent", "--no-color")  # no profiling port
@@ -23,13 +23,18 @@ def installed() -> bool:
 
 
 @contextmanager
-def juicefs(folder: Path) -> Iterator[S3Server]:
+def juicefs(folder: Path, tls: Tls | None = None) -> Iterator[S3Server]:
     """Run the gateway over a folder that is its own; the bucket ``unikv`` is there and empty."""
     folder.mkdir(parents=True, exist_ok=True)
     port, metrics = free_port(), free_port()
-    address = S3Address(
-        f"http://127.0.0.1:{port}", "unikv-access", "unikv-secret-12345678", "unikv"
-    )
+    address = S3Address.on(port, tls)
+    home = {}
+    if tls:  # MinIO's code looks for these names beneath the home, and speaks TLS if they are there
+        certs = folder / "home" / ".minio" / "certs"
+        certs.mkdir(parents=True)
+        shutil.copy(tls.certificate, certs / "public.crt")
+        shutil.copy(tls.key, certs / "private.key")
+        home["HOME"] = str(folder / "home")
     meta = f"sqlite3://{folder}/meta.db?_journal=WAL&_sync=off"
     log = folder / "juicefs.log"
 
@@ -51,7 +56,7 @@ def juicefs(folder: Path) -> Iterator[S3Server]:
         flags += ["--attr-cache", "0s", "--entry-cache", "0s", "--dir-entry-cache", "0s"]
         keys = {"MINIO_ROOT_USER": address.access_key, "MINIO_ROOT_PASSWORD": address.secret_key}
         command = [*GLOBAL, "gateway", *flags, meta, f"127.0.0.1:{port}"]
-        return [spawn(command, log, {**os.environ, **keys})]
+        return [spawn(command, log, {**os.environ, **keys, **home})]
 
     server = S3Server(address, processes, forget)
     server.start()

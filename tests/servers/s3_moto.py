@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.s3_server import Process, S3Address, S3Server, free_port, spawn
+from tests.servers.s3_server import Process, S3Address, S3Server, Tls, free_port, spawn
 
 MOTO = Path(sys.executable).with_name("moto_server")
 
@@ -16,16 +16,15 @@ def installed() -> bool:
 
 
 @contextmanager
-def moto(folder: Path) -> Iterator[S3Server]:
+def moto(folder: Path, tls: Tls | None = None) -> Iterator[S3Server]:
     """Run moto, its log in a folder; the bucket ``unikv`` is there and empty."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    address = S3Address(
-        f"http://127.0.0.1:{port}", "unikv-access", "unikv-secret-12345678", "unikv"
-    )
+    address = S3Address.on(port, tls)
+    secure = ["-c", tls.certificate, "-k", tls.key] if tls else []
 
     def processes() -> list[Process]:
-        return [spawn([MOTO, "-H", "127.0.0.1", "-p", port], folder / "moto.log")]
+        return [spawn([MOTO, "-H", "127.0.0.1", "-p", port, *secure], folder / "moto.log")]
 
     server = S3Server(address, processes, lambda: None)  # what is in memory goes with the process
     server.start()

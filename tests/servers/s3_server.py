@@ -5,6 +5,7 @@ import http.client
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,22 +21,40 @@ PR_SET_PDEATHSIG = 1
 Process: TypeAlias = "subprocess.Popen[bytes]"
 
 
+class Tls(NamedTuple):
+    """What a server shows, and the authority that signed it: PEM files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a server in this process speaks TLS by."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
 class S3Address(NamedTuple):
-    """Where a bucket is, and with what keys it is reached."""
+    """Where a bucket is, and with what keys it is reached; by TLS if an authority is named."""
 
     endpoint: str
     access_key: str
     secret_key: str
     bucket: str
+    authority: Path | None = None
 
     @classmethod
-    def on(cls, port: int) -> Self:
+    def on(cls, port: int, tls: Tls | None = None) -> Self:
         """Return an address on loopback, with keys that no other server knows."""
-        return cls(f"http://127.0.0.1:{port}", "unikv-access", "unikv-secret-12345678", "unikv")
+        endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        keys = ("unikv-access", "unikv-secret-12345678")
+        return cls(endpoint, *keys, "unikv", tls.authority if tls else None)
 
     def url(self, prefix: str, **options: object) -> str:
         """Return the URL of a store beneath a prefix of the bucket; it holds no keys."""
-        query = urlencode({"endpoint": self.endpoint, "region": REGION, "allow_http": 1, **options})
+        trust = {"ca_certs": self.authority} if self.authority else {"allow_http": 1}
+        query = urlencode({"endpoint": self.endpoint, "region": REGION, **trust, **options})
         return f"s3://{self.bucket}/{prefix}?{query}"
 
     @property
@@ -58,6 +77,7 @@ class S3Address(NamedTuple):
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
             region_name=REGION,
+            verify=str(self.authority) if self.authority else None,
             config=Config(
                 s3={"addressing_style": "path"},
                 retries={"total_max_attempts": 2},
@@ -160,7 +180,7 @@ def wait_for_http(endpoint: str, process: Process, seconds: float = READY_S) -> 
     assert where.hostname
     while True:
         assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
-        connection = http.client.HTTPConnection(where.hostname, where.port or 80, timeout=5)
+        connection = _connection(where.scheme, where.hostname, where.port)
         try:
             connection.request("GET", "/")
             if connection.getresponse().status < 500:
@@ -171,6 +191,14 @@ def wait_for_http(endpoint: str, process: Process, seconds: float = READY_S) -> 
             connection.close()
         assert time.monotonic() < until, f"{endpoint} does not answer"
         time.sleep(0.05)
+
+
+def _connection(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
+    if scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=5)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # as it is: is it up?
+    return http.client.HTTPSConnection(host, port, timeout=5, context=context)
 
 
 def _end_with_parent() -> None:
