@@ -21,7 +21,7 @@ from unikv.backends.file_url import Options, parse_options, url_of
 from unikv.backends.file_usage import Usage, count
 from unikv.backends.file_write import NO_FILE, Writer, size_of
 from unikv.backends.url import StoreUrl
-from unikv.errors import KeyFormatError, StoreError
+from unikv.errors import KeyFormatError, SpecError, StoreError
 from unikv.store import Entry, Item, Opener, Outcome, Outcomes, Span
 
 
@@ -42,8 +42,10 @@ class FileStore:
         min_free: bytes that shall stay free on the disk, whoever fills it. None: no floor.
 
     Raises:
-        StoreError: ``root`` cannot be made, is no folder, or cannot be written to; if
-            ``readonly``: there is no such folder, it cannot be read, or a bound is given.
+        SpecError: an argument of another type, or an empty ``root``.
+        StoreError: ``root`` cannot be made, is no folder, or cannot be written to; a bound of no
+            bytes, or of more than any disk has; if ``readonly``: there is no such folder, it
+            cannot be read, or a bound is given.
     """
 
     def __init__(
@@ -56,15 +58,18 @@ class FileStore:
         max_bytes: int | None = None,
         min_free: int | None = None,
     ) -> None:
-        self._options = Options(durable, readonly, direct, max_bytes, min_free)
+        path = _check_root(root)
         try:
+            self._options = Options(durable, readonly, direct, max_bytes, min_free).checked()
             limits = _check_limits(self._options)
-            self.root = os.path.realpath(root)
+            self.root = os.path.realpath(path)
             self.root.encode()  # paths are handed on as UTF-8
             (_require if readonly else _prepare)(Path(self.root))
             self._bound = Bound(self.root, limits) if limits else None
+        except SpecError:
+            raise
         except (OSError, ValueError) as error:  # ValueError: NUL, or not UTF-8
-            raise explain(f"open file store {os.fspath(root)!r:.300}", error) from error
+            raise explain(f"open file store {path!r:.300}", error) from error
         self._direct = Direct() if direct else None
         self._temps = TempFolders(self.root)
         self._closed = False
@@ -230,12 +235,27 @@ def open_url(url: StoreUrl) -> FileStore:
     return FileStore(url.path, **parse_options(url)._asdict())
 
 
+def _check_root(root: object) -> str:
+    """Return a root as a text; raise `SpecError` where it can be none."""
+    try:
+        path = os.fspath(root)  # type: ignore[call-overload] # what is none is refused
+    except TypeError:
+        path = root
+    if not isinstance(path, str):
+        raise SpecError(
+            f"root of type {type(root).__name__} of a file store: want the path of a folder, as "
+            "text or a Path"
+        )
+    if not path:
+        raise SpecError(
+            "root '' of a file store: want the path of a folder; '.' is where this runs"
+        )
+    return path
+
+
 def _check_limits(options: Options) -> Limits | None:
     """Return the bounds of a store, None if it has none."""
     limits = Limits(options.max_bytes, options.min_free)
-    for name, value in limits._asdict().items():
-        if value is not None and value <= 0:
-            raise StoreError(f"{name} is {value}: want bytes, more than 0")
     if limits == Limits():
         return None
     if options.readonly:

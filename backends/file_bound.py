@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 
 from unikv.backends.batch import item_bytes
 from unikv.backends.file_cells import cell_of
+from unikv.backends.file_evict_place import USAGE
 from unikv.backends.file_evict_table import Table
 from unikv.backends.file_folders import Folders
 from unikv.backends.file_keeper import Keeper
@@ -40,20 +41,23 @@ class Bound:
         self._keepers: dict[int, Keeper] = {}  # by process: threads and locks do not fork
         self._touch_s = _FIRST_TOUCH_S
         self._look_at = 0.0
-        self.keeper()
+        self._adopt(Keeper(root, limits))
 
     def keeper(self) -> Keeper:
         """Return this process's keeper."""
+        found = self._keepers.get(os.getpid())
+        # In a forked process; where the ledger went meanwhile no call fails, and `usage` says so.
+        return found or self._adopt(Keeper(self.root, self._limits, strict=False))
+
+    def _adopt(self, keeper: Keeper) -> Keeper:
+        """Make a keeper this process's, unless another thread was first; return whose it is."""
         pid = os.getpid()
-        found = self._keepers.get(pid)
-        if found is None:
-            keeper = Keeper(self.root, self._limits)
-            found = self._keepers.setdefault(pid, keeper)
-            if found is keeper:
-                weakref.finalize(self, keeper.end)
-            for parent in [other for other in self._keepers if other != pid]:
-                if lost := self._keepers.pop(parent, None):
-                    lost.abandon()
+        found = self._keepers.setdefault(pid, keeper)
+        if found is keeper:
+            weakref.finalize(self, keeper.end)
+        for parent in [other for other in self._keepers if other != pid]:
+            if lost := self._keepers.pop(parent, None):
+                lost.abandon()
         return found
 
     def putter(self, writer: Writer) -> "Put":
@@ -101,18 +105,17 @@ class Bound:
         return is_due
 
     def complete(self, counted: Usage) -> Usage:
-        """Add to what was counted what this process knows and did.
-
-        Raises:
-            OSError: the ledger cannot be read.
-        """
+        """Add to what was counted what this process knows and did, as far as it can be read."""
         keeper = self.keeper()
-        reading = keeper.ledger.read()
+        try:
+            reading = keeper.ledger.read()
+        except OSError as error:
+            return counted._replace(fault=keeper.fault or f"{USAGE} cannot be used: {error}")
         return counted._replace(
             estimate=reading.bytes,
             evicted=reading.evicted,
             stuck=reading.stuck,
-            fault=keeper.child.fault,
+            fault=keeper.fault,
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from unikv.backends.file_cells import CELLS, cell_of
@@ -102,16 +102,25 @@ class Evictor:
     def _take_sample(self, folders: Folders, *, held: bool) -> int:
         """Choose new candidates; return how many cells were looked at for it."""
         sample, looks = self._next, 0
+        kept: dict[int, list[str]] = {}
+        for name in sample:
+            kept.setdefault(_cell_of(name), []).append(name)
         found: dict[int, Held] = {}
         for cells in self._chunks(held=held):
             looks += len(cells)
-            for pages in self._look(cells, found if held else None):
+            for cell, pages in zip(cells, self._look(cells, found if held else None), strict=True):
+                # What others evicted since is the oldest of all that is known, and would be all
+                # that is chosen, while there is a lot that could go.
+                for name in kept.get(cell, ()):
+                    if name not in pages:
+                        del sample[name]
                 sample.update((name, pages[name]) for name in pages.keys() - self._stuck)
             # All of a small store would be the best sample, and cost more than it is worth.
             if len(sample) >= min(self._sample, max(self._pages // 4, _LEAST)):
                 break
         if held:
-            self._ledger.note_looks(found)
+            with suppress(OSError):  # a full disk, on which all the more has to go
+                self._ledger.note_looks(found)
 
         def depth_of(page: Page) -> int | None:
             fd = folders.open(page.name)
@@ -156,8 +165,7 @@ class Evictor:
         fd = folders.open(page.name)
         if fd < 0:
             return 0, 0
-        folder = folder_of(page.name)
-        cell = cell_of(f"/{folder}/".encode(), 0)
+        folder, cell = folder_of(page.name), _cell_of(page.name)
         room = objects = 0
         try:
             found = _objects_of(page, fd, folder)
@@ -179,6 +187,11 @@ class Evictor:
             room, objects = room + size, objects + 1
             self._ledger.add(cell, -size)
         return room, objects
+
+
+def _cell_of(page: str) -> int:
+    """Return the cell of a page."""
+    return cell_of(f"/{folder_of(page)}/".encode(), 0)
 
 
 def _objects_of(page: Page, fd: int, folder: str) -> dict[str, int]:

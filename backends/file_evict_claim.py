@@ -7,29 +7,34 @@ import fcntl
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 
-from unikv.backends.file_evict_ledger import USAGE
+from unikv.backends.file_evict_place import USAGE, open_file, opened
 from unikv.backends.file_folders import names_in
 from unikv.backends.file_limits import Limits
-from unikv.backends.linux import FOLDER, open_path
 
 _NAME = re.compile(r"limits-([0-9]{1,19})-([0-9]{1,19})\Z")
-_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def claim(root: str, limits: Limits) -> int | None:
     """Return a descriptor that holds the one lock of these limits; None if somebody keeps them.
 
     Raises:
-        OSError: the root is gone, or its disk fails.
+        OSError: it cannot be made: the root is gone, or its disk fails.
     """
-    folder = open_path(f"{root}/{USAGE}".encode(), FOLDER)
-    try:
-        name = f"limits-{limits.max_bytes or 0}-{limits.min_free or 0}"
-        fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=folder)
-    finally:
-        os.close(folder)
+    with opened(root) as folder:
+        fd = open_file(folder, _name(limits))
     return fd if _lock(fd) else None
+
+
+def holds(root: str, limits: Limits, lock: int) -> bool:
+    """Return whether a claim still is the one that others see: somebody may clear the folder."""
+    try:
+        there = Path(root, USAGE, _name(limits)).lstat()
+    except OSError:
+        return False
+    return os.path.samestat(there, os.fstat(lock))
 
 
 def release(lock: int) -> None:
@@ -45,17 +50,18 @@ def strictest(root: str, own: Limits) -> Limits:
         OSError: the root is gone, or its disk fails.
     """
     max_bytes, min_free = own
-    folder = open_path(f"{root}/{USAGE}".encode(), FOLDER)
-    try:
+    with opened(root) as folder:
         for match in filter(None, map(_NAME.match, names_in(folder))):
             other = Limits(*(int(number) or None for number in match.groups()))
             if other == own or not _is_kept(folder, match[0]):
                 continue
             max_bytes = min(filter(None, (max_bytes, other.max_bytes)), default=None)
             min_free = max(filter(None, (min_free, other.min_free)), default=None)
-    finally:
-        os.close(folder)
     return Limits(max_bytes, min_free)
+
+
+def _name(limits: Limits) -> str:
+    return f"limits-{limits.max_bytes or 0}-{limits.min_free or 0}"
 
 
 def _is_kept(folder: int, name: str) -> bool:

@@ -10,13 +10,14 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from unikv.backends.batch import explain
 from unikv.backends.file_cells import CELLS
+from unikv.backends.file_evict_place import USAGE, open_file, opened, write_file
 from unikv.backends.file_evict_record import (
     EVICTED,
     FIRST_CELL,
@@ -30,14 +31,11 @@ from unikv.backends.file_evict_record import (
 from unikv.backends.file_evict_table import LARGEST, Table, pack_table, parse_table
 from unikv.backends.file_folders import names_in
 from unikv.backends.file_names import OTHERS, is_folder
-from unikv.backends.linux import FOLDER, open_path
 
-USAGE = ".usage"  # no key begins with a dot
 _LOCK, _TABLE = "lock", "table"
 _RECENT = (
     64  # names that stand in the table though their file is gone: a reader saw it a moment ago
 )
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Reading(NamedTuple):
@@ -63,36 +61,44 @@ class Held(NamedTuple):
 class Ledger:
     """One process's hold on the ledger of a root. Its threads share it; a fork must not.
 
+    Args:
+        root: the folder.
+        again: whether to make the ledger again should somebody remove it.
+        strict: whether to raise where there is none; else reading it does, and counting waits.
+
     Raises:
         StoreError: its folder cannot be made, is a link, or takes no locks.
     """
 
-    def __init__(self, root: str) -> None:
-        self._path = f"{root}/{USAGE}".encode()
+    def __init__(self, root: str, *, again: bool = True, strict: bool = True) -> None:
+        self._root = root
+        self._again = True
         self._record: Record | None = None
+        self._lost: set[int] = set()  # cells of which something could not be counted
         self._making = threading.Lock()
         self._closed = False
         try:
-            with suppress(FileExistsError):
-                Path(os.fsdecode(self._path)).mkdir(0o700)
             with self.hold() as held:
                 if held and not any(
                     is_folder(found.name) or found.name == OTHERS for found in Path(root).iterdir()
                 ):
                     self._begin()
         except OSError as error:
-            doing = f"{root}/{USAGE}, want a folder that takes locks and is no link"
-            raise explain(doing, error) from error
+            if strict:
+                doing = f"{root}/{USAGE}, want a folder that takes locks and is no link"
+                raise explain(doing, error) from error
+        self._again = again
 
     def add(self, cell: int, delta: int) -> None:
         """Count bytes that this process stored in a cell, or with a minus took from it.
 
-        Where that cannot be written, the next look at the cell finds them.
+        Where that cannot be written, the cell is no longer known, and a look at it finds them.
         """
         if not self._closed:
             try:
                 self._mine().add(cell, delta)
             except OSError:
+                self._lost.add(cell)
                 self._let_go()
 
     def count(self, *, evicted: int = 0, stuck: int = 0) -> None:
@@ -106,17 +112,21 @@ class Ledger:
         """Add up what lies beneath the root.
 
         Raises:
-            OSError: the ledger cannot be read.
+            OSError: the ledger cannot be read, or lacks what could not be counted.
         """
+        if self._lost:
+            self._mend()
         with self._folder() as folder:
             names = [name for name in names_in(folder) if is_record(name)]
-            heads = {name: self._heads(folder, name) for name in names}
+            heads = {
+                name: head for name in names if (head := self._heads(folder, name)) is not None
+            }
             # Read last: a record that went meanwhile stands in it, one that still is there does
             # not count if it stands in it.
             table = self._table(folder)
-        record = self._record
-        if record is not None and record.name not in heads:  # somebody cleared the folder
-            self._let_go()
+            record = self._record
+            if record is not None and not record.is_in(folder):  # somebody cleared the folder
+                self._let_go()
         live = [rows for name, rows in heads.items() if name not in table.folded]
         total, evicted, stuck = (sum(rows[row] for rows in live) for row in range(FIRST_CELL))
         balance = table.bytes + total
@@ -124,18 +134,20 @@ class Ledger:
         return Reading(max(balance, 0), balance, len(live), evicted, stuck, table)
 
     def table(self) -> Table:
-        """Return the table alone."""
-        with self._folder() as folder:
-            return self._table(folder)
+        """Return the table alone; where there is none, one that knows nothing."""
+        try:
+            with self._folder() as folder:
+                return self._table(folder)
+        except OSError:
+            return Table()
 
     def said_of(self, cells: Sequence[int]) -> list[int]:
         """Return what all records say of some cells now. Only who holds the lock may."""
         said = [0] * len(cells)
         with self._folder() as folder:
             for name in filter(is_record, names_in(folder)):
-                for place, value in enumerate(
-                    self._known(folder, name, [FIRST_CELL + cell for cell in cells])
-                ):
+                known = self._known(folder, name, [FIRST_CELL + cell for cell in cells])
+                for place, value in enumerate(known or ()):
                     said[place] += value
         return said
 
@@ -143,7 +155,7 @@ class Ledger:
     def hold(self) -> Iterator[bool]:
         """Hold the one lock of the root, without waiting for it; yield whether it is held."""
         with self._folder() as folder:
-            lock = os.open(_LOCK, _FLAGS, 0o600, dir_fd=folder)
+            lock = open_file(folder, _LOCK)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -197,6 +209,26 @@ class Ledger:
         if self._record is not None:
             self._record.abandon()
 
+    def _mend(self) -> None:
+        """Write that cells are not known of which something could not be counted.
+
+        Raises:
+            OSError: it still cannot, or not now.
+        """
+        self._mine()
+        with self.hold() as held:
+            if not held:
+                raise BlockingIOError(
+                    "what was not counted is to be noted, and somebody else is at it"
+                )
+            lost = set(self._lost)
+            self._lost.difference_update(lost)  # before: what fails meanwhile is for the next time
+            try:
+                self._change(lambda table: table.forgotten(lost))
+            except OSError:
+                self._lost.update(lost)
+                raise
+
     def _begin(self) -> None:
         """Write the table of a root that holds nothing yet: there is nothing to find out."""
         with self._folder() as folder:
@@ -224,7 +256,7 @@ class Ledger:
         try:
             table = self._table(folder)
             if is_record(name) and name not in table.folded:
-                head = self._heads(folder, name)
+                head = self._heads(folder, name) or [0] * FIRST_CELL
                 values = read_rows(folder, name, range(FIRST_CELL, ROWS))
                 rows = [
                     row._replace(bytes=row.bytes + (value or 0))
@@ -244,6 +276,8 @@ class Ledger:
                 self._write(folder, table.lost(lost) if lost else table)
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
+        except OSError:  # a bad block, a full disk: it stands for itself until later
+            return False
         finally:
             os.close(lock)
         return True
@@ -253,13 +287,7 @@ class Ledger:
             self._write(folder, change(self._table(folder)))
 
     def _write(self, folder: int, table: Table) -> None:
-        new = f"{_TABLE}.new"
-        fd = os.open(new, _FLAGS | os.O_TRUNC, 0o600, dir_fd=folder)
-        try:
-            os.pwrite(fd, pack_table(table), 0)
-        finally:
-            os.close(fd)
-        os.rename(new, _TABLE, src_dir_fd=folder, dst_dir_fd=folder)
+        write_file(folder, _TABLE, pack_table(table))
 
     def _table(self, folder: int) -> Table:
         """Return the table, or the one of somebody who knows nothing."""
@@ -269,23 +297,21 @@ class Ledger:
             return Table()
         try:
             return parse_table(os.pread(fd, LARGEST + 1, 0)) or Table()
+        except OSError:  # a folder, a pipe
+            return Table()
         finally:
             os.close(fd)
 
-    def _heads(self, folder: int, name: str) -> list[int]:
-        """Return the rows before those of cells; damaged and missing ones say nothing."""
+    def _heads(self, folder: int, name: str) -> list[int] | None:
+        """Return the rows before those of cells; damaged ones say nothing."""
         return self._known(folder, name, range(FIRST_CELL))
 
-    def _known(self, folder: int, name: str, rows: Sequence[int]) -> list[int]:
+    def _known(self, folder: int, name: str, rows: Sequence[int]) -> list[int] | None:
+        """Return some rows of a record, None where nothing of that name can be read."""
         try:
             return [value or 0 for value in read_rows(folder, name, rows)]
         except OSError:
-            return [0] * len(rows)
+            return None
 
-    @contextmanager
-    def _folder(self) -> Iterator[int]:
-        fd = open_path(self._path, FOLDER)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+    def _folder(self) -> AbstractContextManager[int]:
+        return opened(self._root, make=self._again and not self._closed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from unikv.backends.file_evict import Evictor
-from unikv.backends.file_evict_claim import claim
+from unikv.backends.file_evict_claim import claim, holds
 from unikv.backends.file_evict_ledger import Ledger, Reading
 from unikv.backends.file_limits import Limits
 from unikv.backends.file_temp import sweep
@@ -37,7 +37,7 @@ class Loop:
     def __init__(self, root: str, limits: Limits) -> None:
         self._root = root
         self._limits = limits
-        self._ledger = Ledger(root)
+        self._ledger = Ledger(root, again=False)  # writers do, and start another
         self._evictor = Evictor(root, self._ledger)
         self._pause_s, self._paused_until = _PAUSES_S[0], 0.0
         self._promised, self._promised_until, self._lacked = 0, 0.0, 0
@@ -59,7 +59,7 @@ class Loop:
                 timeout = self.turn()
         finally:
             self._ledger.close()
-            with self._ledger.hold() as held:
+            with suppress(OSError), self._ledger.hold() as held:
                 if held:
                     self._ledger.fold()
 
@@ -75,7 +75,8 @@ class Loop:
                 return _BUSY_S if need else poll
             self._ledger.fold()
             if self._is_doubtful(reading, need):
-                self._ledger.forget()
+                with suppress(OSError):  # a full disk: what is known is better than to wait
+                    self._ledger.forget()
                 return 0
             if not self._limits.believes(reading):
                 self._evictor.survey(_SLICE_S)
@@ -85,7 +86,8 @@ class Loop:
                 return self._evict(need)
             if abs(reading.bytes - self._surveyed) > self._limits.share:
                 self._surveyed = reading.bytes
-                self._evictor.survey(0)  # one cell
+                with suppress(OSError):
+                    self._evictor.survey(0)  # one cell
             return poll
 
     def _evict(self, need: int) -> float:
@@ -93,7 +95,8 @@ class Loop:
         if removed.objects:
             self._promised += removed.bytes
             self._promised_until = time.monotonic() + _SETTLE_S
-            self._ledger.note_horizon(removed.age)
+            with suppress(OSError):
+                self._ledger.note_horizon(removed.age)
             self._pause_s = _PAUSES_S[0]
             return 0
         # Nothing that can go: to try again at once would be to spin.
@@ -142,21 +145,30 @@ class Loop:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evict until standard input ends, or the process that started this one did."""
-    root, max_bytes, min_free = json.loads(arguments[0])
+    """Evict until standard input ends, the process that started this one did, or the claim is lost.
+
+    What keeps it from its work it says on standard input, which is a socket.
+    """
+    root, *bounds = json.loads(arguments[0])
+    limits = Limits(*bounds)
     parent = os.getppid()
+    lock: int | None = None
 
     def ends(timeout: float) -> bool:
+        assert lock is not None
         readable, _, _ = select.select([0], [], [], timeout)
-        return bool(readable) or os.getppid() != parent
+        return bool(readable) or os.getppid() != parent or not holds(root, limits, lock)
 
     try:
         for _ in range(_CLAIMS):  # a writer that looks whether it is free holds it for a moment
-            if claim(root, Limits(max_bytes, min_free)) is not None:
-                Loop(root, Limits(max_bytes, min_free)).run(ends)
+            lock = claim(root, limits)
+            if lock is not None:
+                Loop(root, limits).run(ends)
                 break
             time.sleep(_POLL_S[0])
-    except OSError:
+    except OSError as error:
+        with suppress(OSError):  # nobody listens any more
+            os.write(0, f"{error!s:.300}".encode())
         return ROOT_FAILED
     return 0
 

@@ -15,6 +15,7 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from struct import Struct
 from zlib import crc32
 
 from unikv.backends.file_cells import CELLS
+from unikv.backends.file_evict_place import write_all
 
 MAGIC = b"unikvRC1"
 TOTAL, EVICTED, STUCK, FIRST_CELL = range(4)
@@ -54,7 +56,7 @@ class Record:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             rows = b"".join(_pack(0, seed) for seed in self._seeds)
-            os.pwrite(self._fd, MAGIC.ljust(_ROWS_AT, b"\0") + rows, 0)
+            write_all(self._fd, MAGIC.ljust(_ROWS_AT, b"\0") + rows)
             os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             os.close(self._fd)
@@ -80,6 +82,14 @@ class Record:
         """
         with self._lock:
             self._add(row, times)
+
+    def is_in(self, folder: int) -> bool:
+        """Return whether others find it in a folder: somebody may have cleared that."""
+        try:
+            there = os.stat(self.name, dir_fd=folder, follow_symlinks=False)
+            return os.path.samestat(there, os.fstat(self._fd))
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go of the lock: what stands here is now to be taken over."""
@@ -122,17 +132,22 @@ def read_rows(folder: int, name: str, rows: Sequence[int]) -> Sequence[int | Non
 
 
 def lock_of_dead(folder: int, name: str) -> int | None:
-    """Return a descriptor that holds the lock of a dead process's record; None if it lives."""
+    """Return a descriptor that holds the lock of a dead process's record.
+
+    None if it lives, is another user's, or is no file at all.
+    """
     try:
-        fd = os.open(name, _FLAGS, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fd = os.open(name, _FLAGS | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
-        os.close(fd)
         return None
-    return fd
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
 
 
 def _parse(data: bytes, name: str, row: int) -> int | None:

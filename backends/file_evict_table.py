@@ -98,9 +98,10 @@ class Table:
         ]
         return replace(self, rows=rows)
 
-    def forgotten(self) -> "Table":
-        """Return the table of somebody who knows no cell, and has nothing better yet."""
-        return replace(self, rows=[Row(row.bytes) for row in self.rows])
+    def forgotten(self, cells: Collection[int] = range(CELLS)) -> "Table":
+        """Return the table of somebody who knows these cells no more, and has nothing better."""
+        rows = [Row(row.bytes) if cell in cells else row for cell, row in enumerate(self.rows)]
+        return replace(self, rows=rows)
 
 
 def pack_table(table: Table) -> bytes:

@@ -7,7 +7,8 @@ BLOCK = 4096
 
 _SHAPE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?(?:([KMGTP])(B|iB)?|B)?\Z", re.IGNORECASE)
 _POWERS = {letter: power for power, letter in enumerate("KMGTP", 1)}
-_LARGEST = 2**62
+LARGEST = 2**62
+"""Bytes that a bound may have: 4 EiB, more than any disk."""
 
 
 def room_of(size: int) -> int:
@@ -33,6 +34,6 @@ def parse_size(text: str) -> int:
         unit = (1000 if (ending or "").lower() == "b" else 1024) ** _POWERS[letter.upper()]
     part = part or ""
     size = int(whole + part) * unit // int("1" + "0" * len(part))
-    if not 0 < size <= _LARGEST:
-        raise ValueError(f"{text!r:.40} is {size} bytes: want more than 0 and less than 4 EiB")
+    if not 0 < size <= LARGEST:
+        raise ValueError(f"{text!r:.40} is {size} bytes: want more than 0 and at most 4 EiB")
     return size

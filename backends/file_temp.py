@@ -5,6 +5,7 @@ lives; the kernel lets go of the lock when the writer dies, however it dies. The
 the folder and goes after it, so a folder whose lock is free or gone has no writer.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from unikv.backends.batch import explain
 from unikv.backends.file_folders import names_in
 from unikv.backends.file_names import TEMPORARY
-from unikv.backends.linux import FOLDER, open_path
+from unikv.backends.linux import FOLDER, WAY, open_path, try_open
 from unikv.errors import StoreError
 
 _NAME = re.compile(r"([0-9a-f]{16})(\.lock)?\Z")
@@ -39,7 +40,16 @@ class TempFolder:
         weakref.finalize(self, _release, root, name, lock, os.fstat(lock), os.getpid())
 
     def new_path(self) -> bytes:
-        """Return a path for one more file, which is not made yet."""
+        """Return a path for one more file, which is not made yet.
+
+        Raises:
+            OSError: a link leads to the folder by now, out of the root as like as not.
+        """
+        fd = try_open(self._path, WAY)
+        if fd >= 0:
+            os.close(fd)
+        elif fd != -errno.ENOENT:  # that whoever makes the file finds out
+            raise OSError(-fd, os.strerror(-fd), os.fsdecode(self._path))
         return b"%b/%d" % (self._path, next(self._numbers))
 
 
@@ -100,14 +110,22 @@ def sweep(root: str) -> int:
     """Remove what dead writers left; return how many temporary files that were.
 
     Raises:
-        OSError: something could not be removed.
+        OSError: something could not be removed; all else is.
     """
     parent = ensure_parent(root)
+    removed, fault = 0, None
     try:
         names = {found[1] for found in map(_NAME.match, names_in(parent)) if found}
-        return sum(_sweep_one(parent, name) for name in sorted(names))
+        for name in sorted(names):
+            try:
+                removed += _sweep_one(parent, name)
+            except OSError as error:  # foreign: the dead's files are not to stay for it
+                fault = fault or error
     finally:
         os.close(parent)
+    if fault is not None:
+        raise fault
+    return removed
 
 
 def _check_parent(fd: int, root: str) -> None:

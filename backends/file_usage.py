@@ -4,8 +4,8 @@ import os
 from typing import NamedTuple
 
 from unikv.backends.file_cells import CELLS, cell_name
-from unikv.backends.file_evict_ledger import USAGE
 from unikv.backends.file_evict_look import look_at
+from unikv.backends.file_evict_place import USAGE
 from unikv.backends.file_folders import names_in
 from unikv.backends.file_names import TEMPORARY
 from unikv.backends.linux import FOLDER, try_open
@@ -20,10 +20,10 @@ class Usage(NamedTuple):
     foreign: int  # files and folders that are not the store's; nothing touches them
     unread: int  # folders that could not be read
     temporary: int  # files that writers are at, or left when they died
-    estimate: int | None  # ``room`` as eviction reckons it; None where the store has no bound
+    estimate: int | None  # ``room`` as eviction reckons it; None with no bound, or no ledger
     evicted: int = 0  # objects so far, by all processes
     stuck: int = 0  # how often eviction met a file that it could not remove
-    fault: str | None = None  # why nobody evicts, where this process should
+    fault: str | None = None  # why no process evicts, where this one should have started it
 
 
 def count(root: str) -> Usage:

@@ -6,21 +6,43 @@ from threading import Condition
 
 
 class HeldKeys:
-    """Lets one thread at a time at a key."""
+    """Lets one thread at a time at a key, in the order in which they came.
+
+    Who wants several keys takes all of them at once, so that no two wait in a ring; who came
+    later takes none of them before, or single keys that are busy would keep a batch out for ever.
+    """
 
     def __init__(self) -> None:
         self._held: set[str] = set()
+        self._line: list[set[str]] = []  # what those who wait want, in the order they came
         self._changed = Condition()
 
     @contextmanager
     def hold(self, keys: Collection[str]) -> Iterator[None]:
-        """Wait until nobody holds any of the keys, and hold all of them."""
+        """Wait until nobody holds any of the keys or came before, and hold all of them."""
+        wanted = set(keys)
         with self._changed:
-            self._changed.wait_for(lambda: self._held.isdisjoint(keys))
-            self._held.update(keys)
+            self._line.append(wanted)
+            try:
+                self._changed.wait_for(lambda: self._is_turn(wanted))
+                self._held |= wanted
+            finally:  # also of who was interrupted: those behind may go on
+                self._line = [other for other in self._line if other is not wanted]
+                if self._line:
+                    self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self._held.difference_update(keys)
+                self._held -= wanted
                 self._changed.notify_all()
+
+    def _is_turn(self, wanted: set[str]) -> bool:
+        if not self._held.isdisjoint(wanted):
+            return False
+        for ahead in self._line:
+            if ahead is wanted:
+                return True
+            if not ahead.isdisjoint(wanted):
+                return False
+        return True

@@ -57,7 +57,7 @@ class Writer:
         earlier: dict[str, int] = {}
         for turn in turns:
             positions = [n for n in turn if not self._fails_again(n, earlier)]
-            earlier.update((self._items[n].key, n) for n in turn)
+            earlier.update((self._items[n][0], n) for n in turn)
             if replace:
                 self._set(positions)
             else:
@@ -65,7 +65,7 @@ class Writer:
 
     def _fails_again(self, position: int, earlier: Mapping[str, int]) -> bool:
         """Fail an item as its key was a moment ago: a dead server costs a call one timeout."""
-        before = earlier.get(self._items[position].key)
+        before = earlier.get(self._items[position][0])
         error = None if before is None else self._batch.errors.get(before)
         if error is None or not error.retryable:
             return False

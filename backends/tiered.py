@@ -53,6 +53,8 @@ class TieredStore:
         self._wait_s = wait_s
         self._pid = os.getpid()
         self._closed = False
+        # Whoever lacks an object asks the slow tier, too.
+        self.costly_stat = any(getattr(tier, "costly_stat", False) for tier in (fast, slow))
 
     def __repr__(self) -> str:
         return f"TieredStore({self._pair.fast!r}, {self._pair.slow!r}, mode={self._settings[0]!r})"
@@ -72,18 +74,21 @@ class TieredStore:
         """Store each object in one tier, and in the other as well; see `unikv.store.Store.put`."""
         self._require_open()
         items = [Item._make(item) for item in items]  # what unpacks as one is one, as elsewhere
-        with self._pair.holds.of(item.key for item in items):
-            return (self._put_back if self._back else self._put_through)(items, replace=replace)
+        return (self._put_back if self._back else self._put_through)(items, replace=replace)
 
     def get(self, spans: Sequence[Span]) -> Outcomes:
         """Fill each span's views; see `unikv.store.Store.get`.
 
         Where the fast tier fails and the slow one misses, a write-back store fails, since the
         object may be where it cannot be read; likewise where the slow one may hold an older one.
+        What left the fast tier before it was written is missed.
         """
         self._require_open()
         fast = self._pair.get_fast(spans)
         places = [place for place, code in enumerate(fast.codes) if code != Outcome.OK]
+        if self._back:  # what waits to be written is newer than what the slow tier has
+            waits = self._moves.waits
+            places = [p for p in places if p in fast.errors or not waits(spans[p].key)]
         if self._back and fast.errors:
             failed = list(fast.errors)
             final = self._moves.only_in_fast([spans[place] for place in failed])
@@ -119,7 +124,8 @@ class TieredStore:
             if away is not None and len(missing) == len(keys):
                 raise away  # nothing could be asked
             for place, size in zip(missing, slow, strict=True):
-                sizes[place] = size
+                # What waits to be written is newer than what the slow tier has.
+                sizes[place] = None if self._moves.waits(keys[place]) else size
         return sizes
 
     def refresh(self, keys: Sequence[str]) -> None:
@@ -133,12 +139,11 @@ class TieredStore:
     def delete(self, keys: Sequence[str]) -> Outcomes:
         """Remove each object from both tiers; see `unikv.store.Store.delete`.
 
-        An item fails where one tier fails it, though the other may have removed it.
+        An item fails where one tier fails it, though the other may have removed it. A write-back
+        store keeps in the fast tier what the slow one could not remove.
         """
         self._require_open()
-        with self._pair.holds.of(keys):
-            self._moves.forget(keys)
-            return self._pair.delete(keys)
+        return self._pair.delete(keys, self._moves.forget, fast_rules=self._back)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Stream the objects of both tiers, each once, those of the fast one first.
@@ -205,10 +210,11 @@ class TieredStore:
     def report(self) -> TierReport:
         """Return what was counted so far; also of a store that is closed."""
         tally = self._pair.tally
+        waiting, promotions = len(self._moves.down), len(self._moves.up)
         with tally.lock:
             return TierReport(
                 mode=self._settings[0],
-                waiting=len(self._moves.down),
+                waiting=waiting,
                 written=tally.written,
                 unwritten=dict(tally.unwritten),
                 unwritten_unnamed=tally.unwritten_unnamed,
@@ -218,29 +224,43 @@ class TieredStore:
                 fast_resting=self._pair.rest.on,
                 stale=len(self._pair.stale),
                 promoted=tally.promoted,
-                promotions_waiting=len(self._moves.up),
+                promotions_waiting=promotions,
                 promotions_dropped=tally.promotions_dropped,
                 promotion_errors=tally.promotion_errors,
                 promotion_error=tally.promotion_error,
             )
 
     def _put_through(self, items: Sequence[Item], *, replace: bool) -> Outcomes:
-        outcomes = self._pair.slow.put(items, replace=replace)
-        stored = [item for item, c in zip(items, outcomes.codes, strict=True) if c == Outcome.OK]
-        # What the fast tier holds of these, if anything, is older, whatever its size.
-        fast = self._pair.put_fast(stored, replace=True)
-        self._pair.count(fast.errors.values())
-        self._pair.distrust([stored[place].key for place in fast.errors])
+        keys = {item.key for item in items}
+        with self._pair.slow_holds.of(keys), self._pair.holds.of(keys):
+            outcomes = self._pair.slow.put(items, replace=replace)
+            stored = [
+                item for item, c in zip(items, outcomes.codes, strict=True) if c == Outcome.OK
+            ]
+            # What the fast tier holds of these, if anything, is older, whatever its size.
+            fast = self._pair.put_fast(stored, replace=True)
+            self._pair.count(fast.errors.values())
+            self._pair.distrust([stored[place].key for place in fast.errors])
         there = {item.key for item, c in zip(items, outcomes.codes, strict=True) if c == 1}
         self._moves.promote(there - {item.key for item in stored})
         return outcomes
 
     def _put_back(self, items: Sequence[Item], *, replace: bool) -> Outcomes:
-        fast = self._pair.put_fast(items, replace=replace)
+        with self._pair.holds.of(item.key for item in items):
+            fast = self._pair.put_fast(items, replace=replace)
+            for code, item in zip(fast.codes, items, strict=True):
+                if code == Outcome.OK or item.key in self._pair.tally.unwritten:
+                    self._moves.write_down(item.key)
+        return self._put_below(items, fast, replace=replace) if fast.errors else fast
+
+    def _put_below(self, items: Sequence[Item], fast: Outcomes, *, replace: bool) -> Outcomes:
+        """Store in the slow tier what the fast one failed; return what became of each object."""
         codes, errors = list(fast.codes), dict(fast.errors)
         failed = list(fast.errors)
-        if failed:
+        last = {item.key: place for place, item in enumerate(items) if place not in errors}
+        with self._pair.slow_holds.of(items[place].key for place in failed):
             slow = try_put(self._pair.slow, [items[place] for place in failed], replace=replace)
+            stored = []
             for at, place in enumerate(failed):
                 codes[place] = slow.codes[at]
                 error = errors.pop(place)
@@ -248,12 +268,16 @@ class TieredStore:
                     errors[place] = slow.errors[at]
                     continue
                 self._pair.count([error])
-                # What waits of it is older than what was just stored.
-                self._moves.forget([items[place].key])
-                self._pair.distrust([items[place].key])
-        for place, item in enumerate(items):
-            if fast.codes[place] == Outcome.OK or item.key in self._pair.tally.unwritten:
-                self._moves.write_down(item.key)
+                if codes[place] == Outcome.OK:
+                    stored.append(place)
+            later = {items[place].key for place in stored if last.get(items[place].key, -1) > place}
+            newest = list({items[place].key for place in stored} - later)
+            with self._pair.holds.of(newest):
+                # What waits of these is older than what was just stored, and so is the fast copy.
+                self._moves.forget(newest)
+                self._pair.distrust(newest)
+        for key in later:  # the same call stored a newer one in the fast tier: it goes down again
+            self._moves.write_down(key)
         return Outcomes(codes, errors)
 
     def _require_open(self) -> None:

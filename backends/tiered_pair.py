@@ -1,6 +1,6 @@
 """Pair: a fast and a slow store, and how far the fast one is to be believed. No queues."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from unikv.backends.tiered_calls import try_delete, try_get, try_put, try_stat
@@ -13,7 +13,6 @@ from unikv.store import Item, Outcome, Outcomes, Span, Store
 STALE = 100_000
 """Keys of which the fast tier may hold an older version; with more of them it is not read."""
 
-
 _CLEANED = 256  # keys at once
 
 
@@ -22,7 +21,8 @@ class Pair:
 
     def __init__(self, fast: Store, slow: Store) -> None:
         self.fast, self.slow = fast, slow
-        self.holds = Holds()
+        self.holds = Holds()  # of who changes the fast one; see `Moves`
+        self.slow_holds = Holds()  # of who writes to the slow one
         self.tally = Tally()
         self.rest = Rest()
         self.stale: set[str] = set()
@@ -81,22 +81,38 @@ class Pair:
             for key, code in zip(keys, codes, strict=True):
                 (self.stale.add if code == Outcome.FAILED else self.stale.discard)(key)
 
-    def delete(self, keys: Sequence[str]) -> Outcomes:
-        """Remove from both; an item fails where one of them fails, or is left alone."""
-        slow, fast = try_delete(self.slow, keys), self._delete_fast(keys)
-        codes: list[Outcome] = []
-        errors: dict[int, StoreError] = {}
-        for place, key in enumerate(keys):
-            # An older version that nobody reads any more is no object.
-            seen = key not in self.stale or fast.codes[place] == Outcome.FAILED
-            both = {slow.codes[place]} | ({fast.codes[place]} if seen else set())
-            if Outcome.FAILED in both:
-                codes.append(Outcome.FAILED)
-                errors[place] = slow.errors.get(place) or fast.errors[place]
-            else:
-                codes.append(Outcome.OK if Outcome.OK in both else Outcome.MISS)
-            left = fast.codes[place] == Outcome.FAILED
-            (self.stale.add if left else self.stale.discard)(key)
+    def delete(
+        self, keys: Sequence[str], forget: Callable[[Sequence[str]], None], *, fast_rules: bool
+    ) -> Outcomes:
+        """Remove from both; an item fails where one of them fails, or is left alone.
+
+        Where the fast tier is right it keeps what the slow one failed to remove, or an older
+        version there would be read instead. ``forget`` is told what is removed from the fast one.
+        """
+        with self.slow_holds.of(keys):
+            slow = try_delete(self.slow, keys)
+            codes, errors = list(slow.codes), dict(slow.errors)
+            places = [n for n, code in enumerate(codes) if code != Outcome.FAILED or not fast_rules]
+            gone = [keys[place] for place in places]
+            again: list[int] = []
+            with self.holds.of(gone):
+                forget(gone)
+                fast = self._delete_fast(gone)
+                for at, place in enumerate(places):
+                    code, key = fast.codes[at], keys[place]
+                    if code == Outcome.FAILED:
+                        codes[place] = code
+                        errors.setdefault(place, fast.errors[at])
+                    elif code == Outcome.OK and codes[place] != Outcome.FAILED:
+                        again.append(place)
+                        # An older version that nobody reads any more is no object.
+                        codes[place] = code if key not in self.stale else codes[place]
+                    (self.stale.add if code == Outcome.FAILED else self.stale.discard)(key)
+            if fast_rules and again:
+                # Another process may have carried one down before it left the fast tier.
+                late = try_delete(self.slow, [keys[place] for place in again])
+                for at, error in late.errors.items():
+                    codes[again[at]], errors[again[at]] = Outcome.FAILED, error
         return Outcomes(codes, errors)
 
     def count(self, errors: Iterable[StoreError]) -> None:
@@ -109,6 +125,8 @@ class Pair:
             self.distrust([key for key in keys if key in self.stale])
 
     def _delete_fast(self, keys: Sequence[str]) -> Outcomes:
+        if not keys:
+            return Outcomes([])
         if self.rest.on:
             return self._left_alone(len(keys))
         gone = try_delete(self.fast, keys)

@@ -26,7 +26,7 @@ class CarryQueue:
     """Objects that wait to be carried, each once however often it is asked for.
 
     Args:
-        carry: does the work.
+        carry: does the work. What it says has "changed" is carried anew.
         told: is told of each object that is done with: not of those that will be tried again.
         most: objects that may wait.
     """
@@ -56,18 +56,19 @@ class CarryQueue:
     def ask(self, key: str) -> bool:
         """Have an object carried; return False where too many wait, or after `close`."""
         with self._change:
-            if self._closed or (key not in self._waiting and len(self._waiting) >= self._most):
+            new = key not in self._waiting and key not in self._busy
+            if self._closed or (new and len(self._waiting) >= self._most):
                 return False
             self._waiting[key] = None
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name="unikv-tiers", daemon=True)
-                self._thread.start()
+            self._start()
             self._change.notify_all()
             return True
 
     def forget(self, keys: Iterable[str]) -> None:
         """Do not carry objects that were removed."""
         with self._change:
+            if not (self._waiting or self._busy):
+                return
             for key in keys:
                 self._waiting.pop(key, None)
                 self._tries.pop(key, None)
@@ -81,8 +82,15 @@ class CarryQueue:
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing waits, at most so long; return whether that is so."""
+        until = time.monotonic() + seconds
         with self._change:
-            return self._change.wait_for(lambda: not (self._waiting or self._busy), seconds)
+            while self._waiting or self._busy:
+                started = self._start()
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
+                self._change.wait(left if started else min(left, _PAUSE_S))
+            return True
 
     def close(self, seconds: float) -> list[str]:
         """Carry nothing more; return the keys of what was left.
@@ -91,11 +99,25 @@ class CarryQueue:
         """
         with self._change:
             self._closed = True
-            left = list(self._waiting)
-            self._waiting.clear()
             self._change.notify_all()
             self._change.wait_for(lambda: not self._busy, seconds)
-            return left + list(self._busy)
+            left = [*self._waiting, *(key for key in self._busy if key not in self._waiting)]
+            self._waiting.clear()
+            return left
+
+    def _start(self) -> bool:
+        """Start the thread where there is none; return whether there is one.
+
+        Where none can be started, as at a limit of processes, what waits does so until one can be.
+        """
+        if self._thread is None:
+            thread = Thread(target=self._work, name="unikv-tiers", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError):
+                return False
+            self._thread = thread
+        return True
 
     def _work(self) -> None:
         pause = _PAUSE_S
@@ -125,9 +147,12 @@ class CarryQueue:
         """Tell of what is done with, and queue the rest again; return whether there is such."""
         again = False
         for carried in done:
-            if carried.key in self._forgotten and carried.fate in ("gone", "failed"):
+            if carried.key in self._forgotten and carried.fate in ("gone", "failed", "changed"):
                 continue  # since it was removed, before or meanwhile
-            if self._again(carried):
+            if carried.fate == "changed":
+                with self._change:
+                    self._waiting[carried.key] = None
+            elif self._again(carried):
                 again = True
             else:
                 self._told(carried)

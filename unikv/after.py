@@ -1,8 +1,11 @@
 """After: what a call waits for before it touches a pool. It knows no pool and no transfer."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from time import monotonic, sleep
+from types import FunctionType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from unikv.errors import PoolError
@@ -53,13 +56,45 @@ passes its deadline, or is cancelled, goes on until it has happened.
 """
 
 
+_ASKED: dict[str, tuple[float, ...]] = {"query": (), "synchronize": (), "wait": (0.0,)}
+"""What an event is asked by, with what arguments: the first that it has."""
+
+
 def check_after(after: object) -> None:
     """Raise `PoolError` unless it can be waited for."""
-    if after is not None and not isinstance(after, Queries | Synchronizes | Waits):
+    if after is None:
+        return
+    verb = next((verb for verb in _ASKED if hasattr(after, verb)), "")
+    wrong: str | None = ""
+    if isinstance(after, type):
+        wrong = " is a class"
+    elif callable(getattr(after, verb, None)):
+        wrong = _trouble(type(after), verb)  # type: ignore[arg-type] # types can be hashed
+    if wrong is not None:
         raise PoolError(
-            f"after={after!r:.80}: want an event with query(), wait(seconds) or synchronize(), "
-            "or None"
+            f"after={after!r:.80}{wrong}: want an event with query(), wait(seconds) or "
+            "synchronize(), or None"
         )
+
+
+@lru_cache(maxsize=64)
+def _trouble(kind: type, verb: str) -> str | None:
+    """Return why events of a kind cannot be waited for so; None if they can, or do not tell.
+
+    Asked once a kind: a look at a signature takes longer than all else that is checked.
+    """
+    if verb == "wait" and (hasattr(kind, "notify") or hasattr(kind, "parties")):
+        return " is no event"  # who waits on a condition must hold it; on a barrier it counts
+    method = inspect.getattr_static(kind, verb, None)
+    if not isinstance(method, FunctionType):  # the one event's own, or in C
+        return None
+    if inspect.iscoroutinefunction(method):
+        return f" has a {verb}() for an event loop"
+    try:
+        inspect.signature(method).bind(None, *_ASKED[verb])
+    except TypeError:
+        return f" takes no {verb}({'seconds' if _ASKED[verb] else ''})"
+    return None
 
 
 def wait_for(

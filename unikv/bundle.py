@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from unikv.coverage import Coverage, Window, choose_coverage, covers
-from unikv.draft import Drafter, draft_layer_ids, pack_layers, retained
+from unikv.draft import Drafter, check_drafters, draft_layer_ids, pack_layers, retained
 from unikv.errors import SpecError
 from unikv.spec import KVSpec
 
@@ -52,6 +52,7 @@ def check_bundle(components: Bundle, drafters: Sequence[Drafter] = ()) -> None:
     Raises:
         SpecError: says which component is wrong, and what would be right.
     """
+    check_drafters(drafters)
     _check_needs(components)
     _check_pages(components)
     _check_drafters(components, drafters)
@@ -76,7 +77,7 @@ def model_layers(components: Bundle, drafters: Sequence[Drafter] = ()) -> int:
 def _check_needs(components: Bundle) -> None:
     needs = {name: component.need for name, component in components.items()}
     for name, need in needs.items():
-        if need not in ("required", "optional"):
+        if not isinstance(need, str) or need not in ("required", "optional"):
             raise SpecError(f"need {need!r:.80} of {name!r}: want 'required' or 'optional'")
     if "required" not in needs.values():
         raise SpecError(f"components {_names(needs)}: want at least one with need='required'")

@@ -8,11 +8,12 @@ from weakref import WeakSet
 
 from unikv.arena import ALIGN, Arena
 from unikv.bundle import model_layers
+from unikv.client_options import check_deadline, check_ranks, check_store
 from unikv.closing import Closing
 from unikv.component import Component, name_components
 from unikv.crew import Crew, ThreadWorker
 from unikv.draft import Drafter
-from unikv.errors import SpecError, StoreError, TopologyError
+from unikv.errors import StoreError
 from unikv.events import Listener, Teller
 from unikv.gate import Gate
 from unikv.guard import Guard
@@ -29,7 +30,6 @@ from unikv.store_call import StoreCall, closed_meanwhile
 from unikv.topology import Rank
 
 DEADLINE_S = 5.0
-MOST_SECONDS = 3600.0
 THREADS = 4
 
 
@@ -46,6 +46,10 @@ class Catalog:
 
     Attributes:
         meters: counts of all that it does.
+
+    Raises:
+        SpecError: an argument that cannot be right.
+        TopologyError: no ranks, or sizes that do not fit the model.
     """
 
     def __init__(
@@ -57,18 +61,16 @@ class Catalog:
         drafters: Sequence[Drafter] = (),
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        if type(deadline_s) not in (int, float) or not 0 < deadline_s <= MOST_SECONDS:
-            raise SpecError(f"deadline_s={deadline_s!r:.80}: want seconds above 0, at most an hour")
+        check_store(store)
+        asked, deadline_s = check_ranks(ranks), check_deadline(deadline_s)
         self._wants: list[Want] = []
         named = name_components(components, drafters=drafters)
         layers = model_layers(named, drafters)
         for name, component in named.items():
             form = ObjectFormat.keyless(component.namespace)
             chunks = form.grid.chunks
-            if ranks is not None:
-                if not ranks:
-                    raise TopologyError("ranks=[]: want the ranks to ask for, or None for all")
-                boxes = [rank.box(component.spec, layers) for rank in ranks]
+            if asked is not None:
+                boxes = [rank.box(component.spec, layers) for rank in asked]
                 touched = {c.index for box in boxes for c in plan_read(form, box).chunks}
                 chunks = tuple(form.grid.chunks[index] for index in sorted(touched))
             required = component.need == "required"

@@ -19,13 +19,20 @@ from unikv.client_options import (
     MOST_WAITING,
     MOVERS,
     STAGING_BYTES,
+    check_deadline,
+    check_endpoints,
     check_options,
+    check_staging,
+    check_start,
+    check_switches,
+    check_tag_key,
+    check_threads,
     least_staging,
 )
 from unikv.closing import Closing
 from unikv.component import Component, name_components
 from unikv.draft import Drafter
-from unikv.errors import PoolError, SpecError, StoreError
+from unikv.errors import PoolError, StoreError
 from unikv.events import Listener, OnEvent
 from unikv.gate import Gate
 from unikv.io_modes import Io, open_guard
@@ -42,13 +49,9 @@ from unikv.siblings import Siblings
 from unikv.store import Store
 from unikv.store_call import StoreCall, closed_meanwhile
 from unikv.streaming import stream_pages, streamed_leg
-from unikv.tags import BLAKE3_KEYED
 from unikv.tickets import LoadTicket, PrefetchTicket, SaveTicket, Ticket
 from unikv.topology import Rank
 from unikv.transfers import TOO_MANY, Transfers
-
-MAX_PAGE_INDEX = 2**32 - 1
-"""Pages before the end of the longest sequence that a header can count."""
 
 
 class Client:
@@ -84,8 +87,8 @@ class Client:
     Raises:
         PoolError: a pool that does not hold the rank's box, or staging smaller than one page or
             larger than there is memory.
-        SpecError: components without a namespace each, a missing ``tag_key``, or an ``io`` that
-            is none or that the store cannot be used with.
+        SpecError: components without a namespace each, a missing ``tag_key``, an ``io`` that is
+            none or that the store cannot be used with, or another option that cannot be right.
         TopologyError: sizes that do not fit the model.
     """
 
@@ -108,19 +111,17 @@ class Client:
         numa_node: int | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        check_options(store, rank, writers, staging_bytes, deadline_s, io_threads, on_event)
+        check_options(store, rank, writers, on_event)
+        check_switches(siblings=siblings, verify=verify)
+        staging_bytes, io_threads = check_staging(staging_bytes), check_threads(io_threads)
+        deadline_s = check_deadline(deadline_s)
         named = name_components(components, pool, drafters)
         layers = model_layers(named, drafters)
         self._lanes = [
             Lane.of(name, component, rank, model_layers=layers, writers=writers, tag_key=tag_key)
             for name, component in named.items()
         ]
-        keyed = any(lane.format.namespace.tags == BLAKE3_KEYED for lane in self._lanes)
-        if tag_key is not None and not keyed:
-            raise SpecError(
-                f"a tag_key was given, but no namespace has tags={BLAKE3_KEYED!r}: nothing would "
-                "be keyed"
-            )
+        check_tag_key(tag_key, self._lanes)
         self._selector = Selector(self._lanes, several=isinstance(components, Mapping))
         least = least_staging(self._lanes)
         if staging_bytes < least:
@@ -199,10 +200,10 @@ class Client:
             GridError: this rank owns a chunk only in part; nothing is written.
             KeyFormatError: a text that is no page hash.
             PoolError: slots that do not fit the pages or the pool; nothing is written.
-            SpecError: an endpoint that the pages do not reach; nothing is written.
+            SpecError: endpoints that are none, or that the pages do not reach; nothing is written.
             StoreError: the client is closed, or was made before this process was forked.
         """
-        selections = self._to_store(pages, slots, start, endpoints)
+        selections, start = self._to_store(pages, slots, start, endpoints)
         call, transfers = self._open_call(Gate()), self._transfers
         turn = transfers.turns.enter(selections, writes=False)
         with closed_meanwhile():
@@ -233,7 +234,7 @@ class Client:
         Raises: as `save`.
         """
         check_after(after)
-        selections = self._to_store(pages, slots, start, endpoints)
+        selections, start = self._to_store(pages, slots, start, endpoints)
         pages, transfers, ticket = list(pages), self._transfers, SaveTicket()
         call = self._open_call(ticket.gate)
         turn = transfers.turns.enter(selections, writes=False)
@@ -288,6 +289,7 @@ class Client:
         Raises: as `load`; and `SpecError` where no component of a stream needs every page.
         """
         check_after(after)
+        check_switches(stream=stream)
         selections = self._selector.select(pages, slots, write=True)
         pages, transfers = list(pages), self._transfers
         first = streamed_leg(self._lanes) if stream else self._lanes[0]
@@ -345,24 +347,17 @@ class Client:
 
     def _to_store(
         self, pages: Sequence[str], slots: Tables, start: int, endpoints: Iterable[int] | None
-    ) -> list[Selection]:
-        """Check the input of a save; return what each lane stores of it."""
-        if type(start) is not int or not 0 <= start <= MAX_PAGE_INDEX - len(pages):
-            raise PoolError(
-                f"start={start!r:.40}: want the position of the first page, a whole number from 0 "
-                f"to {MAX_PAGE_INDEX - len(pages)}"
-            )
-        if endpoints is not None:
-            endpoints = list(endpoints)  # asked for by each component
+    ) -> tuple[list[Selection], int]:
+        """Check the input of a save; return what each lane stores of it, and the start."""
+        chosen = self._selector.select(pages, slots, write=False)
+        start, wanted = check_start(start, len(pages)), check_endpoints(endpoints)
         selections = [
-            lane.to_store(selection, endpoints, len(pages))
-            for lane, selection in zip(
-                self._lanes, self._selector.select(pages, slots, write=False), strict=True
-            )
+            lane.to_store(selection, wanted, len(pages))
+            for lane, selection in zip(self._lanes, chosen, strict=True)
         ]
         for lane in self._lanes:
             lane.passage.write  # noqa: B018 - raises where the rank owns a part of a chunk
-        return selections
+        return selections, start
 
     def _open_call(self, gate: Gate) -> StoreCall:
         """Return the store for one call, whose deadline begins now."""

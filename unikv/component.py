@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from unikv.arguments import is_switch, whole_number
 from unikv.bundle import Need, check_bundle
 from unikv.coverage import Coverage, choose_coverage, covers
 from unikv.errors import SpecError
+from unikv.namespace import Namespace
 
 if TYPE_CHECKING:
     from unikv.draft import Drafter
-    from unikv.namespace import Namespace
     from unikv.paged import PagedCache
     from unikv.spec import KVSpec
 
@@ -41,7 +42,8 @@ class Component:
             held, and a save skips and counts it.
 
     Raises:
-        SpecError: a coverage that does not fit the kind.
+        SpecError: an argument of another type, or a coverage that does not fit the kind. (A pool
+            is looked at by the client, and by nobody else.)
     """
 
     namespace: Namespace
@@ -54,10 +56,36 @@ class Component:
     null_slot: int | None = None
 
     def __post_init__(self) -> None:
+        self._check()
         rule = choose_coverage(self.spec.kind, self.coverage)
         object.__setattr__(self, "coverage", rule)
         if self.sharded is None and self.spec.kind == "state":
             object.__setattr__(self, "sharded", False)
+
+    def _check(self) -> None:
+        """Refuse what would be taken for something else, or break only where it is used."""
+        if not isinstance(self.namespace, Namespace):
+            raise SpecError(
+                f"a component with a namespace of type {type(self.namespace).__name__}: want "
+                "Component(Namespace(...), pool)"
+            )
+        of = f"of component {self.namespace.component!r}"
+        if self.sharded is not None and not is_switch(self.sharded):
+            raise SpecError(f"sharded={self.sharded!r:.80} {of}: want None, True or False")
+        if not is_switch(self.packed):
+            raise SpecError(f"packed={self.packed!r:.80} {of}: want True or False")
+        if self.source is not None and not isinstance(self.source, str):
+            raise SpecError(
+                f"source={self.source!r:.80} {of}: want the name of another component, or None"
+            )
+        if self.null_slot is not None:
+            slot = whole_number(self.null_slot)
+            if slot is None or not 0 <= slot < 2**63:
+                raise SpecError(
+                    f"null_slot={self.null_slot!r:.80} {of}: want the number of a slot, 0 or more, "
+                    "or None; -1 means nothing in any case"
+                )
+            object.__setattr__(self, "null_slot", slot)
 
     @property
     def spec(self) -> KVSpec:
@@ -73,11 +101,17 @@ def name_components(
     """Return components by name, from one namespace (and its pool) or from a mapping of them.
 
     Raises:
-        SpecError: no component, a pool beside a mapping, a name that its namespace denies, parts
-            that do not fit together (`check_bundle`), or quantised bytes without their scales.
+        SpecError: neither of the two, no component, a pool beside a mapping, a name that its
+            namespace denies, parts that do not fit together (`check_bundle`), or quantised bytes
+            without their scales.
     """
-    if not isinstance(given, Mapping):
+    if isinstance(given, Namespace):
         components = {given.component: Component(given, pool)}
+    elif not isinstance(given, Mapping):
+        raise SpecError(
+            f"components of type {type(given).__name__}: want a Namespace, or components by name, "
+            "such as {'target': Component(namespace, pool)}"
+        )
     elif pool is not None:
         raise SpecError("with a mapping of components each brings its own pool: drop the argument")
     elif not given:

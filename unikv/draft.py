@@ -8,10 +8,11 @@ both. Only the transfer is packed: the draft is stored as its own component, who
 Sidecar: a pool of its own, whose slots follow from those of a declared source.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from unikv.arguments import whole_number
 from unikv.errors import SpecError
 
 _T = TypeVar("_T", bound=Any)  # int or an integer array: whatever has //, * and +
@@ -26,7 +27,8 @@ class Drafter:
     accepted yet. ``retained`` is how many tokens its allocator keeps before a sliding window.
 
     Raises:
-        SpecError: components that are no tuple of names, or a negative number.
+        SpecError: a name that is no text, components that are no tuple of names, or what is no
+            whole number of tokens.
     """
 
     name: str
@@ -36,18 +38,36 @@ class Drafter:
 
     def __post_init__(self) -> None:
         names = self.components
+        if not isinstance(self.name, str):
+            raise SpecError(f"name {self.name!r:.80} of a drafter: want a text, such as 'mtp'")
         if not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
             raise SpecError(
                 f"components {names!r:.80} of drafter {self.name!r}: want a tuple of names, such "
                 "as ('draft',)"
             )
         for field in ("lookahead", "retained"):
-            value = getattr(self, field)
-            if type(value) is not int or value < 0:
+            tokens = whole_number(value := getattr(self, field))
+            if tokens is None or tokens < 0:
                 raise SpecError(
                     f"{field} {value!r:.80} of drafter {self.name!r}: want a whole number of "
                     "tokens, 0 or more"
                 )
+            object.__setattr__(self, field, tokens)
+
+
+def check_drafters(drafters: object) -> None:
+    """Raise `SpecError` unless these are drafters, and can be gone through more than once."""
+    if isinstance(drafters, str | bytes) or not isinstance(drafters, Sequence):
+        raise SpecError(
+            f"drafters of type {type(drafters).__name__}: want a tuple or list of Drafter(name, "
+            "components), or () for none"
+        )
+    for drafter in drafters:
+        if not isinstance(drafter, Drafter):
+            raise SpecError(
+                f"drafter {drafter!r:.80}: want Drafter(name, components), such as "
+                "Drafter('mtp', ('draft',))"
+            )
 
 
 def lookahead(drafters: Iterable[Drafter]) -> int:

@@ -5,6 +5,7 @@ the I/O has ended, however late. A store that does not answer costs one deadline
 it answers again.
 """
 
+import os
 from collections.abc import Callable
 from time import monotonic
 
@@ -47,11 +48,13 @@ class Guard:
         self.teller = teller
         self.accounts = Accounts(meters, teller)
         self._shown = repr(store)
+        self._pid = os.getpid()
         self.costly_stat = bool(getattr(store, "costly_stat", False))
         self._breaker = Breaker()
         self._lookout = Lookout(crew, self._breaker)
         self._give_way: Callable[[], bool] = bool  # which is False
         meters.set("unikv_arena_bytes", arena.size)
+        meters.before_read(self._count_again)
 
     def take(self, least: int, most: int, deadline: float, gate: Gate) -> Slot | None:
         """Return a slot of the arena, None if there is none by ``deadline``.
@@ -181,6 +184,12 @@ class Guard:
         self.meters.set("unikv_breaker_state", 2)
         reason = self._breaker.reason or ""
         self.teller.tell("breaker_opened", store=self._shown, reason=reason, retry_s=FIRST_PAUSE_S)
+
+    def _count_again(self) -> None:
+        """Note what has ended since the last call, where this process has the workers."""
+        if os.getpid() == self._pid:
+            self.crew.reap()
+            self.count_arena()
 
     def count_arena(self) -> None:
         """Note how much of the arena is in use."""

@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from weakref import WeakSet
 from unikv.arena import Arena
 from unikv.errors import SpecError, StoreError
 from unikv.events import Teller
+from unikv.interpreter import find_interpreter, search_path
 from unikv.io_process import send_with
 from unikv.io_socket import join
 from unikv.memory import PAGE, reserve
@@ -57,7 +57,7 @@ class ProcessWorker:
         self._failed = failed  # called for an order that is lost with the process
         self._link = Link(end)
         self._words = words  # u64, how many orders each worker has ended; written by the process
-        self._number = number
+        self.number = number
         self._count = 0
         self._order: Order | None = None
 
@@ -78,7 +78,7 @@ class ProcessWorker:
 
     def done(self) -> bool:
         """Tell whether the order has ended, from shared memory."""
-        return self.lost or bool(self._words[self._number] >= self._count)
+        return self.lost or bool(self._words[self.number] >= self._count)
 
     def wait(self, seconds: float) -> Answer | None:
         """Return the order's answer; see `unikv.crew.Worker.wait`."""
@@ -135,7 +135,7 @@ class IoHost:
         teller: Teller,
     ) -> None:
         place = [opener.module, opener.function, list(opener.arguments)]
-        self._hello = [VERSION, place, _search_path(), arena.size]
+        self._hello = [VERSION, place, search_path(), arena.size]
         self._arena = arena
         self._path = socket_path
         self._meters = meters
@@ -250,17 +250,24 @@ class IoHost:
         except OSError as error:  # no descriptors: that says nothing of the process
             raise StoreError(f"no worker of the I/O process: {error.strerror}") from error
         with theirs:
-            number = self._numbers % (PAGE // 8)
+            number = self._free_number()
             self._words[number] = 0
             try:
                 send_with(self._control, [number], [theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise
-        self._numbers += 1
         worker = ProcessWorker(ours, self._words, number, self._count_failed)
         self._workers.add(worker)
         return worker
+
+    def _free_number(self) -> int:
+        """Return a number that no worker has who may still count there."""
+        taken = {worker.number for worker in self._workers if not worker.lost}
+        while True:
+            self._numbers = (self._numbers + 1) % (PAGE // 8)
+            if self._numbers not in taken:
+                return self._numbers
 
     def _start(self, until: float) -> None:
         """Start a process, or join the host's by ``until``, and send it the hello."""
@@ -274,6 +281,7 @@ class IoHost:
             self._greet(until)
         except (SpecError, StoreError):
             self._starts.pop()  # nothing was started
+            self._end()
             raise
         except OSError as error:
             self._end()
@@ -327,30 +335,28 @@ class IoHost:
 
 def _spawn(mode: str, end: socket.socket) -> "subprocess.Popen[bytes]":
     """Start an I/O process that inherits a socket, and nothing else; it runs this same code."""
-    path = _search_path()
+    path = search_path()
     start = f"import sys; sys.path[:] = {path!r}; from unikv.io_house import main; main()"
-    command = [sys.executable, "-P", "-c", start, "unikv.io_process", mode, str(end.fileno())]
+    command = [find_interpreter(), "-P", "-c", start, "unikv.io_process", mode, str(end.fileno())]
     # Whoever waits for the end of a client's output must not wait for the host's process as well.
     out = subprocess.DEVNULL if mode == "listen" else None
-    return subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs this
-        command,
-        pass_fds=[end.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=out,
-        start_new_session=True,
-    )
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own module, by the interpreter that runs this
+            command,
+            pass_fds=[end.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StoreError(f"no I/O process can be started: {error.strerror or error}") from error
 
 
 def _send_home(hired: "Future[ProcessWorker]") -> None:
     """Let a worker go whom nobody waits for any more."""
     if hired.exception() is None:
         hired.result().close()
-
-
-def _search_path() -> list[str]:
-    """Return where this process finds modules, as it is for one in another folder, too."""
-    return [str(Path(entry).absolute()) for entry in sys.path]
 
 
 def _see_end(process: "subprocess.Popen[bytes]") -> None:

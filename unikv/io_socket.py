@@ -62,6 +62,9 @@ def join(path: str, start: Callable[[socket.socket], object], patience: Patience
     except TimeoutError as error:
         end.close()
         raise StoreError(f"io='host:{path}': {error}") from error
+    except StoreError:  # no process could be started
+        end.close()
+        raise
     except OSError as error:
         end.close()
         raise SpecError(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
+from unikv.arguments import whole_number
 from unikv.errors import PoolError
 
 PAGE = 4096
@@ -41,6 +42,7 @@ def reserve(size: int, *, numa_node: int | None = None) -> tuple[int, mmap.mmap]
     Raises:
         PoolError: there is not so much memory, or no such NUMA node.
     """
+    node = None if numa_node is None else _check_node(numa_node)
     if size > (room := _room()):  # the kernel would end a process rather than refuse
         raise PoolError(f"an arena of {size} bytes of shared memory: {room} are free; {_WANT}")
     fd = os.memfd_create("unikv-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -48,8 +50,8 @@ def reserve(size: int, *, numa_node: int | None = None) -> tuple[int, mmap.mmap]
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         view = mmap.mmap(fd, size)
-        if numa_node is not None:
-            _bind(view, size, numa_node)
+        if node is not None:
+            _bind(view, size, node)
         os.posix_fallocate(fd, 0, size)
         _touch(view, size)
     except OSError as error:
@@ -80,8 +82,16 @@ def attach(fd: int, size: int) -> mmap.mmap:
 
 
 def reserve_private(size: int) -> mmap.mmap:
-    """Return ``size`` bytes of this process alone, which become real as they are touched."""
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Return ``size`` bytes of this process alone, which become real as they are touched.
+
+    Raises:
+        PoolError: there is no room for so many addresses.
+    """
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "more than a machine can address"
+        raise PoolError(f"an arena of {size} bytes: {reason}; {_WANT}") from error
 
 
 def _room() -> int:
@@ -94,10 +104,16 @@ def _room() -> int:
     return max(0, min(found, default=0))
 
 
+def _check_node(value: object) -> int:
+    """Return the number of a NUMA node; raise `PoolError` where memory cannot be bound to it."""
+    node = whole_number(value)
+    if node is None or not 0 <= node < 64 or platform.machine() not in _MBIND:
+        raise PoolError(f"numa_node={value!r:.40} on {platform.machine()}: want None, or 0 to 63")
+    return node
+
+
 def _bind(view: mmap.mmap, size: int, node: int) -> None:
-    number = _MBIND.get(platform.machine())
-    if number is None or not 0 <= node < 64:
-        raise PoolError(f"numa_node={node!r:.40} on {platform.machine()}: want None, or 0 to 63")
+    number = _MBIND[platform.machine()]
     mask = ctypes.c_uint64(1 << node)
     if _libc.syscall(
         number, _address(view), ctypes.c_size_t(size), _BIND, ctypes.byref(mask), 65, 0
@@ -110,10 +126,11 @@ def _touch(view: mmap.mmap, size: int) -> None:
     """Enter all pages in the page table, several threads at once where there is much."""
     base, threads = _address(view).value or 0, min(os.cpu_count() or 1, -(-size // _TOUCH_BYTES))
     share = -(-size // threads // PAGE) * PAGE
-    with ThreadPoolExecutor(threads) as pool:
+    # Where an older kernel refuses, or no thread can be started, as when the interpreter exits,
+    # pages come as they are used, which is all that is lost.
+    with suppress(RuntimeError), ThreadPoolExecutor(threads) as pool:
         for start in range(0, size, share):
             length = ctypes.c_size_t(min(share, size - start))
-            # An older kernel refuses: then pages come as they are used, which is all that is lost.
             pool.submit(_libc.madvise, ctypes.c_void_p(base + start), length, _POPULATE_WRITE)
 
 

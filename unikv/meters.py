@@ -9,10 +9,11 @@ Names, labels and label values are those of `unikv.meter_table`.
 
 import os
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from threading import RLock
 from typing import NamedTuple, TypeAlias
+from weakref import WeakMethod
 
 from unikv.meter_table import BOUNDS, METERS, Kind, Meter
 
@@ -54,6 +55,7 @@ class Meters:
         # Reentrant: garbage collection may run a finalizer that counts while this thread does.
         self._lock = RLock()
         self._pid = os.getpid()
+        self._refresh: WeakMethod[Callable[[], None]] | None = None
         self._series: dict[Kind, dict[tuple[str, _Labels], _Series]] = {
             "counter": {},
             "gauge": {},
@@ -124,8 +126,17 @@ class Meters:
         series.value = value  # one store: no lock is needed
         series.touched = True
 
+    def before_read(self, refresh: Callable[[], None]) -> None:
+        """Have a bound method, whose object is not kept alive, called before each `read`.
+
+        For gauges of what changes without a call, as I/O does that ends late.
+        """
+        self._refresh = WeakMethod(refresh)
+
     def read(self) -> list[Sample]:
         """Return every counter, and each gauge and histogram that was ever set."""
+        if self._refresh is not None and (refresh := self._refresh()) is not None:
+            refresh()
         lock = self._wait()
         try:
             return [series.sample() for series in self._all if series.touched]

@@ -1,18 +1,17 @@
 """Pages: names for pages of tokens, each chained over all tokens before. They know no model."""
 
-import operator
 import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 from blake3 import blake3
 
+from unikv.arguments import whole_number
 from unikv.errors import KeyFormatError, SpecError
 
 ROOT_CONTEXT = "unikv page root v1"
@@ -115,18 +114,21 @@ class PageChain:
     """The page hashes of one sequence that grows: `extend` names the pages that became whole.
 
     Raises:
-        SpecError: ``page_tokens`` is not from 1 to 1,048,576.
+        SpecError: ``page_tokens`` is not from 1 to 1,048,576, or ``root`` is no `Root`.
         KeyFormatError: ``parent`` is no page hash.
     """
 
     def __init__(
         self, page_tokens: int, *, root: Root | None = None, parent: str | None = None
     ) -> None:
-        if type(page_tokens) is not int or not 0 < page_tokens <= _PAGE_TOKENS_LIMIT:
+        size = whole_number(page_tokens)
+        if size is None or not 0 < size <= _PAGE_TOKENS_LIMIT:
             raise SpecError(f"page_tokens {page_tokens!r:.80}: want 1 to {_PAGE_TOKENS_LIMIT}")
         root = Root() if root is None else root
+        if not isinstance(root, Root):  # not shown: it may be a salt or a secret
+            raise SpecError(f"root of type {type(root).__name__}: want Root(salt=...), or None")
         if parent is None:
-            self._parent = root.chain_start(page_tokens)
+            self._parent = root.chain_start(size)
         else:
             check_page_hash(parent)
             self._parent = bytes.fromhex(parent)
@@ -137,7 +139,7 @@ class PageChain:
         self._tail = b""
         self._pages = 0
         self._extras: dict[int, bytes] = {}
-        self.page_tokens = page_tokens
+        self.page_tokens = size
 
     @property
     def pages(self) -> int:
@@ -159,7 +161,7 @@ class PageChain:
                 a page that is named already. The chain is then as it was.
         """
         data = self._tail + _pack_tokens(tokens)
-        extra_bytes = self._merge_extras(extras or {})
+        extra_bytes = self._merge_extras({} if extras is None else extras)
         width = 4 * self.page_tokens
         whole = len(data) // width
         hashes: list[str] = []
@@ -177,10 +179,21 @@ class PageChain:
         return hashes
 
     def _merge_extras(self, extras: Mapping[int, Sequence[Extra]]) -> dict[int, bytes]:
+        if not isinstance(extras, Mapping):
+            raise SpecError(
+                f"extras of type {type(extras).__name__}: want a mapping, such as "
+                "{0: [Extra(tag, value)]}"
+            )
         merged = dict(self._extras)
-        for page, items in extras.items():
-            if type(page) is not int or page < self._pages:
-                raise SpecError(f"extras of page {page!r:.80}: want an index from {self._pages}")
+        for key, items in extras.items():
+            page = whole_number(key)
+            if page is None or page < self._pages:
+                raise SpecError(f"extras of page {key!r:.80}: want an index from {self._pages}")
+            if not isinstance(items, Sequence):
+                raise SpecError(
+                    f"extras of page {page} of type {type(items).__name__}: want a list of "
+                    "Extra(tag, value)"
+                )
             merged[page] = merged.get(page, b"") + b"".join(map(_pack_extra, items))
         return merged
 
@@ -240,13 +253,16 @@ def _pack_tokens(tokens: Tokens) -> bytes:
 
 def _read_id(position: int, value: object) -> int:
     """Return a whole number of another library's type as an int."""
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        with suppress(TypeError):  # as arrays of more than one number raise
-            return operator.index(value)
-    raise SpecError(f"token {position} is {value!r:.80}: want a whole number from 0 to {2**32 - 1}")
+    if (number := whole_number(value)) is None:
+        raise SpecError(
+            f"token {position} is {value!r:.80}: want a whole number from 0 to {2**32 - 1}"
+        )
+    return number
 
 
 def _pack_extra(extra: Extra) -> bytes:
+    if not isinstance(extra, tuple) or len(extra) != 2:
+        raise SpecError(f"extra of type {type(extra).__name__}: want Extra(tag, value)")
     tag, value = extra
     if not (isinstance(tag, str) and tag and isinstance(value, bytes)):
         raise SpecError(f"extra with tag {tag!r:.80}: want Extra(tag, value), a text and bytes")

@@ -6,8 +6,10 @@ scheme, exactly, and whose value is a function ``open_url(url: StoreUrl) -> Stor
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from urllib.parse import quote
 
 from unikv.backends.url import StoreUrl, mask, parse_url
 from unikv.errors import MissingExtraError, StoreError, UnikvError, UrlError
@@ -71,11 +73,13 @@ def open_store(url: str) -> Store:
     module.
 
     Raises:
-        UrlError: the scheme is unknown, or a part or option of the URL is wrong.
+        UrlError: the URL is no text, its scheme unknown, or a part or option of it wrong.
         MissingExtraError: the backend needs an extra that is not installed.
         StoreError: the store cannot be reached, or not be written to; or another package's
             backend is broken.
     """
+    if not isinstance(url, str):
+        raise UrlError(f"store URL of type {type(url).__name__}: {_wanted(url)}")
     if "://" not in url:
         hint = f"; want file://{mask(url)}" if url.startswith("/") else ""
         raise UrlError(f"store URL {mask(url)!r:.200} has no scheme: known are {_known()}{hint}")
@@ -91,6 +95,14 @@ def open_store(url: str) -> Store:
             f"known are {_known()}"
         )
     return _open_plugin(tuple(plugins), parts)
+
+
+def _wanted(given: object) -> str:
+    """Return what whoever gave no text for a URL meant, if that can be told."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else None
+    if isinstance(path, str):
+        return f"want a text, 'file://{quote(os.path.abspath(path))}'"  # noqa: PTH100
+    return "want a text, such as 'file:///var/kv'"  # not shown: it may hold a password
 
 
 def _known() -> str:

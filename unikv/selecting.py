@@ -3,6 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from unikv.errors import PoolError
 from unikv.lane import Lane, Selection
 from unikv.pages import check_pages
@@ -26,6 +30,7 @@ class Selector:
         self._lanes = {lane.name: lane for lane in lanes}
         self._several = several
         self._own = sorted(name for name, lane in self._lanes.items() if not lane.component.source)
+        self._names = frozenset(self._own)
         self._shared = find_shared(lanes)
 
     def select(self, pages: Sequence[str], slots: Tables, *, write: bool) -> list[Selection]:
@@ -43,14 +48,30 @@ class Selector:
             raise PoolError(f"slots for components {own}: want a mapping by component name")
         else:
             tables = {own[0]: slots}
-        if sorted(tables) != own:
-            raise PoolError(f"slots for components {sorted(tables)}: want {own}")
+        if tables.keys() != self._names:
+            raise PoolError(f"slots for components {sorted(tables, key=str)!r:.200}: want {own}")
+        for name in own:
+            tables[name] = _check_table(lanes[name], tables[name], len(pages))
         for lane in follow_sources([*lanes.values()]):
             source = lanes[str(lane.component.source)]
             tables[lane.name] = derive_table(lane, source, tables[source.name])
         selections = [_select(lanes[n], tables[n], len(pages), write=write) for n in lanes]
         check_blocks([*lanes.values()], selections, self._shared)
         return selections
+
+
+def _check_table(lane: Lane, slots: Slots | int, pages: int) -> Slots | int:
+    """Return slots, a number as Python's own; refuse what the checks of a table would trip over."""
+    if isinstance(slots, Tensor):
+        if slots.layout is torch.strided and not slots.is_nested:
+            return slots
+        given = "nested" if slots.is_nested else str(slots.layout)
+        raise PoolError(
+            f"slots as a {given} tensor: want a dense one, a row a page ({_explain(lane, pages)})"
+        )
+    if isinstance(slots, bool):
+        raise PoolError(f"slots {slots}: want a table, a row a page ({_explain(lane, pages)})")
+    return int(slots) if isinstance(slots, np.integer) else slots
 
 
 def _select(lane: Lane, slots: Slots | int, pages: int, *, write: bool) -> Selection:

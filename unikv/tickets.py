@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from threading import Condition, RLock
+from threading import TIMEOUT_MAX, Condition, RLock
 from time import monotonic
 from typing import Generic, TypeVar
 
-from unikv.errors import PoolError, StoreError
+from unikv.arguments import real_number, whole_number
+from unikv.errors import PoolError, SpecError, StoreError
 from unikv.gate import Gate, Shut
 from unikv.guard import Pending
 from unikv.latch import Latch
@@ -34,10 +35,11 @@ class Ticket(Generic[_Report]):
         """Wait for the report.
 
         Raises:
+            SpecError: a ``timeout`` that is no number.
             TimeoutError: it is not there after ``timeout`` seconds; the call goes on.
             concurrent.futures.CancelledError: the call was cancelled.
         """
-        if not self._ended.wait(timeout):
+        if not self._ended.wait(_seconds(timeout)):
             raise TimeoutError(f"not done after {timeout} s: ask again, or cancel")
         if self._error is not None:
             raise self._error
@@ -89,8 +91,12 @@ class SaveTicket(Ticket[SaveReport]):
         return self._free.is_set() or self._ended.is_set()
 
     def wait_source_free(self, timeout: float | None = None) -> bool:
-        """Wait until `source_free`; return whether it is, after ``timeout`` seconds at most."""
-        return self._free.wait(timeout) or self.source_free()
+        """Wait until `source_free`; return whether it is, after ``timeout`` seconds at most.
+
+        Raises:
+            SpecError: a ``timeout`` that is no number.
+        """
+        return self._free.wait(_seconds(timeout)) or self.source_free()
 
     def packed(self, last: Sequence[Pending]) -> None:
         """Note that the pool is no longer read, and which I/O is still to end."""
@@ -124,19 +130,23 @@ class LoadTicket(Ticket[LoadReport]):
 
         Raises:
             PoolError: no such layer, or a stream for a pool that is on no GPU.
+            SpecError: a ``timeout`` that is no number.
             StoreError: the streamed load failed: no page of it is to be used.
             TimeoutError: the layer is not there in time.
             concurrent.futures.CancelledError: the load was cancelled.
         """
-        if not 0 <= layer < self._layers:
-            raise PoolError(f"layer {layer}: the pool has {self._layers}, counted from 0")
+        number, seconds = whole_number(layer), _seconds(timeout)
+        if number is None or not 0 <= number < self._layers:
+            raise PoolError(
+                f"layer {layer!r:.80}: the pool has {self._layers}, want a number counted from 0"
+            )
         if stream is not None:
             raise PoolError(
                 "a stream to wait in: want None, the pool is on the CPU and the caller waits"
             )
         with self._change:
             ready = self._change.wait_for(
-                lambda: self._usable > layer or self._ended.is_set(), timeout
+                lambda: self._usable > number or self._ended.is_set(), seconds
             )
         if not ready:
             raise TimeoutError(f"layer {layer} is not there after {timeout} s")
@@ -159,3 +169,13 @@ class LoadTicket(Ticket[LoadReport]):
 
 class PrefetchTicket(Ticket[PrefetchReport]):
     """A prefetch under way; its pages wait in the arena for a load."""
+
+
+def _seconds(timeout: object) -> float | None:
+    """Return how long to wait, None for as long as it takes; at most what a lock can wait."""
+    if timeout is None:
+        return None
+    seconds = real_number(timeout)
+    if seconds is None:
+        raise SpecError(f"timeout={timeout!r:.80}: want seconds, or None to wait as long as needed")
+    return min(seconds, TIMEOUT_MAX)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from unikv.backends.file_evict_claim import claim, release, strictest
-from unikv.backends.file_evict_ledger import USAGE, Ledger
+from unikv.backends.file_evict_ledger import Ledger
+from unikv.backends.file_evict_place import USAGE
 from unikv.backends.file_limits import Limits
 
 

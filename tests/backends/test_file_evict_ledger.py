@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unikv.backends.file_cells import CELLS, FANNED, cell_name, cell_of
-from unikv.backends.file_evict_ledger import USAGE, Held, Ledger
+from unikv.backends.file_evict_ledger import Held, Ledger
+from unikv.backends.file_evict_place import USAGE
 from unikv.backends.file_evict_record import FIRST_CELL, ROWS, Record, read_rows
 from unikv.backends.file_evict_table import Row, Table, pack_table, parse_table
 from unikv.backends.file_names import folder_of, path_of

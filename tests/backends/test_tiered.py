@@ -75,3 +75,18 @@ class TestPrivateFastTiers(StoreContract):
         assert read(store, key, 0, 4) == b"four"
         second.put([Item(key, [b"longer now"])])
         assert read(store, key, 0, 10) == b"longer now"  # not from the fast tier, which is short
+
+
+class _Remote(MemoryStore):
+    costly_stat = True
+
+
+def test_sizes_are_costly_where_they_are_in_the_slow_tier() -> None:
+    for fast, slow, costly in [
+        (MemoryStore(), _Remote(), True),
+        (_Remote(), MemoryStore(), True),
+        (MemoryStore(), MemoryStore(), False),
+    ]:
+        store = tiered(fast, slow)
+        assert store.costly_stat is costly
+        store.close()

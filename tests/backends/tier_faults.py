@@ -19,6 +19,7 @@ class Moody(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.broken: set[str] = set()
+        self.untold: set[str] = set()  # keys whose size `stat` does not tell
         self.raising = False
         self.retryable = False
         self.slow: set[str] = set()
@@ -38,9 +39,11 @@ class Moody(MemoryStore):
 
     def stat(self, keys: Sequence[str]) -> Sequence[int | None]:
         self.calls["stat"] += 1
+        self._wait("stat")
         if "stat" in self.broken:
             raise self._error("stat")
-        return super().stat(keys)
+        sizes = super().stat(keys)
+        return [None if key in self.untold else n for key, n in zip(keys, sizes, strict=True)]
 
     def lose(self, *keys: str) -> None:
         """Forget objects, as a bounded store does."""
@@ -53,9 +56,7 @@ class Moody(MemoryStore):
     def _try(self, verb: str, items: Sequence[_T], act: Callable[[], Outcomes]) -> Outcomes:
         self.calls[verb] += 1
         self.items[verb] += len(items)
-        if verb in self.slow:
-            self.reached.set()
-            assert self.gate.wait(20)
+        self._wait(verb)
         if verb not in self.broken:
             return act()
         if self.raising:
@@ -64,6 +65,11 @@ class Moody(MemoryStore):
         for place in range(len(items)):
             batch.fail(place, verb, self._error("it"))
         return batch.outcomes()
+
+    def _wait(self, verb: str) -> None:
+        if verb in self.slow:
+            self.reached.set()
+            assert self.gate.wait(20)
 
     def _error(self, verb: str) -> StoreError:
         error = StoreError(f"{verb} is broken")
