@@ -148,7 +148,8 @@ def test_what_s3_does_not_say_is_not_believed(
         store.stat(["k"])
     assert list(store.delete(["k"]).codes) == [FAILED]
     dated = "ETag" in headers
-    assert list(store.put([Item("n", [b"x"])], replace=True).codes) == [FAILED if dated else OK]
+    if dated:  # else the answer to a PUT is whole
+        assert list(store.put([Item("n", [b"x"])], replace=True).codes) == [FAILED]
 
 
 @pytest.mark.parametrize(
