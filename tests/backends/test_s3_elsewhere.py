@@ -11,7 +11,7 @@ from tests.servers.s3_hostile import Handler, Misbehave, Server, entry, hostile,
 from unikv.backends.s3 import S3Store
 from unikv.errors import StoreError
 from unikv.store import Item, Outcomes, Span
-from unikv.testing_data import FAILED, OK
+from unikv.testing_data import FAILED
 
 VERBS = ("GET", "HEAD", "PUT", "DELETE", "LIST")
 PAGE = b"<html><body>Log in first</body></html>"
