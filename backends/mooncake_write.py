@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from unikv.backends.batch import Batch, item_bytes
+from unikv.backends.held_keys import HeldKeys
 from unikv.backends.mooncake_codes import (
     EXISTS,
     INVALID,
@@ -18,7 +19,6 @@ from unikv.backends.mooncake_codes import (
     passing,
     refusal,
 )
-from unikv.backends.mooncake_held import HeldKeys
 from unikv.backends.mooncake_marks import EMPTY, MARK_BYTES, REPLACED
 from unikv.backends.mooncake_memory import Bounce, Memory
 from unikv.backends.mooncake_native import Native

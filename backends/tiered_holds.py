@@ -2,7 +2,8 @@
 
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
-from threading import Condition
+
+from unikv.backends.held_keys import HeldKeys
 
 
 class Watch:
@@ -22,40 +23,28 @@ class Watch:
         self._touched |= self._keys & keys
 
 
-class Holds:
-    """Keys that are being changed. Batches of different keys never wait for each other.
-
-    All keys of a batch are taken at once or none, so that two batches cannot wait in a ring; and
-    in the order in which the batches came, so that busy single keys never keep a batch out.
-    """
+class Holds(HeldKeys):
+    """Keys that are being changed, and who watches them."""
 
     def __init__(self) -> None:
-        self._held: set[str] = set()
-        self._line: list[set[str]] = []  # what those who wait want, in the order they came
+        super().__init__()
         self._watches: list[Watch] = []
-        self._change = Condition()
 
     @contextmanager
     def of(self, keys: Iterable[str], own: Watch | None = None) -> Iterator[None]:
-        """Hold some keys in this block, once nobody else holds one of them or waited before.
-
-        Every watch takes note of it, except one's ``own``.
-        """
+        """Hold some keys in this block, as `hold` does; every watch notes it, but one's ``own``."""
         wanted = set(keys)
-        with self._change:
-            self._wait(wanted)
-            self._take(wanted, own)
-        try:
+        with self.hold(wanted):
+            self._note(wanted, own)
             yield
-        finally:
-            self._release(wanted)
 
     @contextmanager
     def free(self, keys: Iterable[str]) -> Iterator[list[str]]:
         """Hold those of some keys in this block that nobody holds or waits for, without waiting."""
-        with self._change:
+        with self._changed:
             mine = set(keys).difference(self._held, *self._line)
-            self._take(mine, None)
+            self._held |= mine
+            self._note(mine, None)
         try:
             yield list(mine)
         finally:
@@ -67,43 +56,18 @@ class Holds:
 
         It begins when nobody holds one of them.
         """
-        wanted = set(keys)
-        watch = Watch(wanted)
-        with self._change:
+        watch = Watch(wanted := set(keys))
+        with self._changed:
             self._wait(wanted)
             self._watches.append(watch)
         try:
             yield watch
         finally:
-            with self._change:
+            with self._changed:
                 self._watches.remove(watch)
 
-    def _wait(self, wanted: set[str]) -> None:
-        self._line.append(wanted)
-        try:
-            self._change.wait_for(lambda: self._is_turn(wanted))
-        finally:  # also of who was interrupted: those behind may go on
-            self._line = [other for other in self._line if other is not wanted]
-            if self._line:
-                self._change.notify_all()
-
-    def _is_turn(self, wanted: set[str]) -> bool:
-        if not self._held.isdisjoint(wanted):
-            return False
-        for ahead in self._line:
-            if ahead is wanted:
-                return True
-            if not ahead.isdisjoint(wanted):
-                return False
-        return True
-
-    def _take(self, keys: set[str], own: Watch | None) -> None:
-        self._held |= keys
-        for watch in self._watches:
-            if watch is not own:
-                watch.note(keys)
-
-    def _release(self, keys: set[str]) -> None:
-        with self._change:
-            self._held -= keys
-            self._change.notify_all()
+    def _note(self, keys: set[str], own: Watch | None) -> None:
+        with self._changed:
+            for watch in self._watches:
+                if watch is not own:
+                    watch.note(keys)

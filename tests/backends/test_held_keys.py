@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from unikv.backends.mooncake_held import HeldKeys
+from unikv.backends.held_keys import HeldKeys
 from unikv.backends.tiered_holds import Holds
 
 Hold = Callable[[Collection[str]], AbstractContextManager[None]]
