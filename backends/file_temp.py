@@ -39,17 +39,19 @@ class TempFolder:
         self._numbers = count()
         weakref.finalize(self, _release, root, name, lock, os.fstat(lock), os.getpid())
 
-    def new_path(self) -> bytes:
-        """Return a path for one more file, which is not made yet.
+    def check(self) -> None:
+        """Raise `OSError` if a link leads to the folder by now, out of the root as like as not.
 
-        Raises:
-            OSError: a link leads to the folder by now, out of the root as like as not.
+        It costs as much as a twentieth of a put of 64 KiB: ask once for many files.
         """
         fd = try_open(self._path, WAY)
         if fd >= 0:
             os.close(fd)
         elif fd != -errno.ENOENT:  # that whoever makes the file finds out
             raise OSError(-fd, os.strerror(-fd), os.fsdecode(self._path))
+
+    def new_path(self) -> bytes:
+        """Return a path for one more file, which is not made yet."""
         return b"%b/%d" % (self._path, next(self._numbers))
 
 

@@ -87,7 +87,9 @@ class Writer:
     def _open_temp(self) -> tuple[bytes, int]:
         """Make a temporary file; return its path and its descriptor."""
         if self._folder is None:
-            self._folder = self._temps.mine()
+            folder = self._temps.mine()
+            folder.check()
+            self._folder = folder
         path = self._folder.new_path()
         try:
             return path, self._open_new(path)
